@@ -1,0 +1,111 @@
+"""The wiring: from settings to parts that work together. Nothing else constructs them."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from whence.clock import Clock, system_clock
+from whence.crypto import LocalKeyProvider
+from whence.db import Database, embedded
+from whence.db.migrate import migrate, pending
+from whence.errors import Conflict, SetupError
+from whence.identity import Identity
+from whence.ledger import Ledger
+from whence.settings import Settings
+
+DEFAULT_WORKSPACE: Final = "default"
+
+
+@dataclass(frozen=True)
+class App:
+    settings: Settings
+    clock: Clock
+    database: Database
+    identity: Identity
+    ledger: Ledger
+    registry: CollectorRegistry
+    stopping: asyncio.Event
+    """Set when the server begins to stop, so that what never ends by itself does."""
+
+
+@dataclass(frozen=True)
+class Logins:
+    """How to reach the database: as the server, and as the owner of the schema."""
+
+    app: str
+    owner: str
+
+    def __repr__(self) -> str:
+        return "Logins(hidden)"
+
+
+@asynccontextmanager
+async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncIterator[App]:
+    """Everything that a command or the server works with, on a schema that is up to date."""
+    async with reach_database(settings) as logins:
+        if await asyncio.to_thread(pending, logins.app):
+            await asyncio.to_thread(migrate, logins.owner)
+        provider = LocalKeyProvider.from_file(settings.kek_path)
+        async with Database(logins.app) as database:
+            registry = CollectorRegistry()
+            ledger = Ledger(database, provider, clock, registry)
+            await ledger.keys.check_provider()
+            try:
+                yield App(
+                    settings, clock, database, Identity(database, clock), ledger, registry, asyncio.Event()
+                )
+            finally:
+                await ledger.close()
+
+
+@asynccontextmanager
+async def reach_database(settings: Settings) -> AsyncIterator[Logins]:
+    """The configured database, or the embedded one, which runs as long as somebody uses it."""
+    if settings.database_url is not None:
+        url = settings.database_url.get_secret_value()
+        owner = settings.database_owner_url
+        yield Logins(url, url if owner is None else owner.get_secret_value())
+        return
+    server = await asyncio.to_thread(embedded.start, settings.data_dir)
+    try:
+        yield Logins(server.app_conninfo, server.owner_conninfo)
+    finally:
+        await asyncio.to_thread(server.release)
+
+
+def admin_key_file(settings: Settings) -> Path:
+    return settings.data_dir / "admin.key"
+
+
+async def ensure_default_workspace(app: App) -> bool:
+    """Makes the workspace `default` where there is none, and keeps its key in a file. Says whether it did."""
+    if await app.identity.workspace_exists(DEFAULT_WORKSPACE):
+        return False
+    try:
+        await app.identity.add_workspace(
+            DEFAULT_WORKSPACE, keep=lambda key: _write_secret(admin_key_file(app.settings), key)
+        )
+    except Conflict:
+        return False
+    return True
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    """Whole or not at all, and readable by its owner only from the first byte on."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secret + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except OSError as error:
+        raise SetupError(f"the admin key cannot be kept in {path}: {error.strerror}") from error

@@ -1,0 +1,341 @@
+"""The command line: `whence …`."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from whence import __version__
+from whence.app import (
+    DEFAULT_WORKSPACE,
+    App,
+    admin_key_file,
+    ensure_default_workspace,
+    open_app,
+    reach_database,
+)
+from whence.cli.doctor import examine
+from whence.cli.tail import show_tail
+from whence.db.migrate import migrate as migrate_schema
+from whence.errors import WhenceError
+from whence.gateway.serve import serve as serve_http
+from whence.logs import configure_logs
+from whence.settings import Settings, load_settings
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Where the embedded database and the keys are kept.", show_default="~/.whence"),
+]
+DatabaseUrl = Annotated[
+    str | None, typer.Option(help="A Postgres 16+ to use instead of the embedded one.", metavar="URL")
+]
+Workspace = Annotated[str, typer.Option("--workspace", "-w", help="The workspace.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+UserId = Annotated[str, typer.Argument(metavar="ID", help="The user.")]
+
+cli = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Memory for AI agents that knows where it came from.",
+)
+users = typer.Typer(no_args_is_help=True, help="Users and their keys.")
+workspaces = typer.Typer(no_args_is_help=True, help="Workspaces: who is kept apart from whom.")
+cli.add_typer(users, name="user")
+cli.add_typer(workspaces, name="workspace")
+
+out = Console()
+
+
+def main() -> None:
+    """Errors that we foresee are one line; 1 says that it failed, 2 that it was called wrongly."""
+    try:
+        cli()
+    except WhenceError as error:
+        fields = "".join(
+            f"\n  {item.field}: {item.message}" for item in error.errors if item.message not in error.detail
+        )
+        sys.stderr.write(f"whence: {error.detail}{fields}\n")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(coroutine)
+
+
+def with_app(settings: Settings, act: Callable[[App], Awaitable[None]]) -> None:
+    async def go() -> None:
+        async with open_app(settings) as app:
+            await act(app)
+
+    configure_logs(settings)
+    run(go())
+
+
+def version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"whence {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@cli.callback()
+def root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@cli.command()
+def serve(
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    host: Annotated[
+        str | None, typer.Option(help="The address to serve on.", show_default="127.0.0.1")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="The port to serve on; 0 takes a free one.", show_default="8010")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error.", show_default="info")
+    ] = None,
+) -> None:
+    """Serve the API and OTLP, on the embedded Postgres or your own."""
+    settings = load_settings(
+        {
+            "data_dir": data_dir,
+            "database_url": database_url,
+            "host": host,
+            "port": port,
+            "log_level": log_level,
+        }
+    )
+
+    async def act(app: App) -> None:
+        made = await ensure_default_workspace(app)
+        await serve_http(app, lambda url: _announce(app, url, made))
+
+    with_app(settings, act)
+
+
+def _announce(app: App, url: str, made: bool) -> None:
+    settings = app.settings
+    key_file = admin_key_file(settings)
+    where = "your Postgres" if settings.database_url else f"{settings.data_dir} (embedded Postgres)"
+    print_plain(f"Whence {__version__}")
+    print_plain(f"  API       {url}/v1/events")
+    print_plain(f"  OTLP      {url}/v1/traces")
+    print_plain(f"  OpenAPI   {url}/openapi.json")
+    print_plain(f"  data      {where}")
+    if key_file.exists():
+        print_plain(f"  admin key {key_file}{' (new)' if made else ''}")
+    else:
+        print_plain(f"  admin key not in {key_file}: `whence user rotate admin` makes a new one")
+    print_plain(f"ready {url}")
+
+
+def print_plain(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+@workspaces.command("add")
+def workspace_add(
+    workspace_id: Annotated[str, typer.Argument(metavar="ID", help="The new workspace.")],
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a workspace; prints its admin key, which is shown this once."""
+
+    async def act(app: App) -> None:
+        key = await app.identity.add_workspace(workspace_id)
+        _print_key({"workspace_id": workspace_id, "admin_key": key}, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@users.command("add")
+def user_add(
+    user_id: UserId,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a user; prints the key, which is shown this once."""
+
+    async def act(app: App) -> None:
+        if workspace == DEFAULT_WORKSPACE:
+            await ensure_default_workspace(app)
+        key = await app.identity.add_user(workspace, user_id)
+        _print_key({"user_id": user_id, "user_key": key}, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@users.command("rotate")
+def user_rotate(
+    user_id: UserId,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    overlap_minutes: Annotated[
+        float, typer.Option(min=0, max=525_600, help="How long the older keys go on working.")
+    ] = 60,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a new key for a user; the older ones end after the overlap."""
+
+    async def act(app: App) -> None:
+        key = await app.identity.rotate_key(workspace, user_id, timedelta(minutes=overlap_minutes))
+        _print_key({"user_id": user_id, "user_key": key}, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@users.command("revoke")
+def user_revoke(
+    user_id: UserId,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """End all keys of a user, everywhere within a second."""
+
+    async def act(app: App) -> None:
+        ended = await app.identity.revoke_keys(workspace, user_id)
+        if as_json:
+            print_plain(json.dumps({"user_id": user_id, "revoked_keys": ended}))
+        else:
+            print_plain(f"{ended} key{'' if ended == 1 else 's'} of {user_id} revoked")
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@users.command("list")
+def user_list(
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """The users of a workspace and how many keys each has."""
+
+    async def act(app: App) -> None:
+        rows = await app.identity.list_users(workspace)
+        if as_json:
+            print_plain(
+                json.dumps(
+                    [
+                        {
+                            "user_id": r.user_id,
+                            "role": r.role,
+                            "created_at": r.created_at.isoformat(),
+                            "live_keys": r.live_keys,
+                        }
+                        for r in rows
+                    ]
+                )
+            )
+            return
+        table = Table("user", "role", "keys", "since", box=None, pad_edge=False, header_style="bold")
+        for row in rows:
+            table.add_row(row.user_id, row.role, str(row.live_keys), f"{row.created_at:%Y-%m-%d %H:%M}")
+        out.print(table)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@cli.command()
+def tail(
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    after: Annotated[
+        int | None, typer.Option(min=0, help="Start past this position instead of at the last few.")
+    ] = None,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, max=1000, help="How many of the last events to show first.")
+    ] = 20,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on as events come in.")] = True,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Show the ledger's last events, and new ones as they are stored."""
+
+    async def act(app: App) -> None:
+        await show_tail(app, workspace, after, lines, follow, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@cli.command()
+def config(as_json: AsJson = False, data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
+    """Show the settings in force, secrets hidden, and where each can be set."""
+    settings = load_settings({"data_dir": data_dir, "database_url": database_url})
+    shown = settings.model_dump(mode="json")
+    if as_json:
+        print_plain(json.dumps(shown))
+        return
+    table = Table("setting", "value", "variable", box=None, pad_edge=False, header_style="bold")
+    for name, value in shown.items():
+        table.add_row(name, "" if value is None else str(value), f"WHENCE_{name.upper()}")
+    out.print(table)
+    out.print(
+        f"\nA file {settings.data_dir / 'whence.toml'} can set them too; variables win over it, flags over both.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@cli.command()
+def migrate(data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
+    """Bring the database schema up to date. On your own Postgres, give the owner's URL."""
+    settings = load_settings({"data_dir": data_dir, "database_url": database_url})
+
+    async def go() -> None:
+        async with reach_database(settings) as logins:
+            done = await asyncio.to_thread(migrate_schema, logins.owner)
+        for name in done:
+            print_plain(f"applied {name}")
+        if not done:
+            print_plain("the schema is up to date")
+
+    run(go())
+
+
+@cli.command()
+def doctor(as_json: AsJson = False, data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
+    """Check the installation and say what to do about what is wrong. Changes nothing."""
+    findings = examine(load_settings({"data_dir": data_dir, "database_url": database_url}))
+    if as_json:
+        print_plain(json.dumps([finding.as_dict() for finding in findings]))
+    else:
+        table = Table("", "check", "found", box=None, pad_edge=False, header_style="bold")
+        for finding in findings:
+            table.add_row("[green]ok[/]" if finding.ok else "[red]!![/]", finding.check, finding.found)
+        out.print(table)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def _print_key(values: dict[str, str], as_json: bool) -> None:
+    if as_json:
+        print_plain(json.dumps(values))
+        return
+    for name, value in values.items():
+        print_plain(f"{name:<13} {value}")
+    print_plain("The key is shown this once: keep it now.")

@@ -1,0 +1,100 @@
+"""`whence doctor`: looks at the installation without changing it."""
+
+import os
+import platform
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import psycopg
+
+from whence.db import embedded
+from whence.db.migrate import MINIMUM_SERVER_VERSION, pending
+from whence.errors import SetupError
+from whence.settings import Settings
+
+MIN_FREE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Finding:
+    ok: bool
+    check: str
+    found: str
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def examine(settings: Settings) -> list[Finding]:
+    return [
+        Finding(sys.version_info >= (3, 11), "python", platform.python_version()),
+        *_data_dir(settings),
+        *(_served(settings) if settings.database_url else _embedded(settings)),
+        *_keys(settings),
+    ]
+
+
+def _data_dir(settings: Settings) -> Iterator[Finding]:
+    path = settings.data_dir
+    if not path.exists():
+        yield Finding(True, "data directory", f"{path} is not there yet: the first start makes it")
+        return
+    writable = path.is_dir() and os.access(path, os.W_OK | os.X_OK)
+    yield Finding(
+        writable, "data directory", f"{path}" if writable else f"{path} is not a folder that can be written"
+    )
+    free = shutil.disk_usage(path).free
+    yield Finding(free >= MIN_FREE_BYTES, "free disk", f"{free / (1 << 30):.1f} GiB")
+
+
+def _embedded(settings: Settings) -> Iterator[Finding]:
+    state = embedded.status(settings.data_dir)
+    if not state.initialised:
+        yield Finding(True, "database", "embedded, not made yet: the first start makes it")
+        return
+    running = "running" if state.running else "not running: it starts with the first command that needs it"
+    yield Finding(True, "database", f"embedded Postgres {state.version}, {running}")
+
+
+def _served(settings: Settings) -> Iterator[Finding]:
+    assert settings.database_url is not None
+    url = settings.database_url.get_secret_value()
+    try:
+        with psycopg.connect(url, connect_timeout=5) as conn:
+            server_version = conn.info.server_version
+            row = conn.execute(
+                "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+            ).fetchone()
+        yield Finding(
+            server_version >= MINIMUM_SERVER_VERSION, "database", f"Postgres {server_version // 10000}"
+        )
+        powerful = row == (True,)
+        yield Finding(
+            not powerful,
+            "database login",
+            "could bypass row-level security: use a login that is a member of whence_app"
+            if powerful
+            else "ordinary",
+        )
+        missing = pending(url)
+        yield Finding(
+            not missing, "schema", f"run `whence migrate`: {', '.join(missing)}" if missing else "up to date"
+        )
+    except psycopg.Error as error:
+        yield Finding(False, "database", str(error).strip().split("\n", 1)[0])
+    except SetupError as error:
+        yield Finding(False, "schema", error.detail)
+
+
+def _keys(settings: Settings) -> Iterator[Finding]:
+    path = settings.kek_path
+    if not path.exists():
+        yield Finding(True, "key file", f"{path} is not there yet: the first start makes it")
+        return
+    private = not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    yield Finding(
+        private, "key file", str(path) if private else f"others can read {path}: run chmod 600 on it"
+    )

@@ -1,0 +1,55 @@
+"""`whence tail`: the ledger as lines for people, or as JSON lines."""
+
+import sys
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from whence.app import App
+from whence.db import Scope
+from whence.errors import NotFound
+from whence.ledger import MAX_PAGE_EVENTS
+from whence.wire import StoredEvent
+
+_COLOURS = {"failed": "red", "timeout": "red", "running": "yellow", "pending": "yellow"}
+
+
+async def show_tail(
+    app: App, workspace: str, after: int | None, lines: int, follow: bool, as_json: bool
+) -> None:
+    if not await app.identity.workspace_exists(workspace):
+        raise NotFound(f"there is no workspace {workspace}")
+    scope = Scope(workspace)
+    start = max(0, await app.ledger.heads.read(workspace) - lines) if after is None else after
+    console = Console(highlight=False)
+    if not follow:
+        cursor: int | None = start
+        while cursor is not None:
+            page = await app.ledger.page(scope, cursor, MAX_PAGE_EVENTS)
+            _print(console, page.events, as_json)
+            cursor = page.next
+        return
+    async for events in app.ledger.follow(scope, start):
+        _print(console, events, as_json)
+
+
+def _print(console: Console, events: list[StoredEvent], as_json: bool) -> None:
+    for event in events:
+        if as_json:
+            sys.stdout.write(msgspec.json.encode(event).decode() + "\n")
+        else:
+            console.print(_line(event), soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _line(event: StoredEvent) -> Text:
+    """What a person looks for first: where, when, what, by whom, in which conversation, and how it ended."""
+    line = Text()
+    line.append(f"{event.global_position:>8}  ", "bold")
+    line.append(f"{event.occurred_at:%Y-%m-%d %H:%M:%S}  ", "dim")
+    line.append(f"{event.event_type:<16}  ", "cyan")
+    line.append(f"{event.tool_name or event.agent_id or '-':<20.20}  ")
+    line.append(f"{event.session_id:<20.20}  ")
+    line.append(event.status or "-", _COLOURS.get(event.status or "", "green"))
+    return line

@@ -1,0 +1,127 @@
+"""The database: who a transaction is, where it runs, and what its failures mean.
+
+Every transaction starts by saying who it is for. A `Scope` with a user sees that user's rows; one without sees the
+whole workspace. The names of the two session variables are a contract with the row-level security policies and with
+anybody who writes SQL against a Whence database.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import psycopg
+from psycopg import AsyncConnection, pq
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from whence.errors import DatabaseError, Unavailable
+
+SESSION_VAR_WORKSPACE_ID: Final = "app.workspace_id"
+SESSION_VAR_USER_ID: Final = "app.user_id"
+
+APP_ROLE: Final = "whence_app"
+WORKSPACE_ROLE: Final = "whence_workspace"
+
+POOL_MAX_CONNECTIONS = 16
+POOL_WAIT_SECONDS = 10.0
+STATEMENT_TIMEOUT_MS = 60_000
+
+Tx = AsyncConnection[tuple[Any, ...]]
+"""A connection inside a transaction that has its scope set. Verbs take it first; whoever opened it commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """On whose behalf a transaction runs: a user of a workspace, or (`user_id` None) the workspace itself."""
+
+    workspace_id: str
+    user_id: str | None = None
+
+
+class Database:
+    """A pool of connections as the role that owns nothing."""
+
+    def __init__(self, conninfo: str, max_connections: int = POOL_MAX_CONNECTIONS) -> None:
+        self._pool: AsyncConnectionPool[Tx] = AsyncConnectionPool(
+            conninfo,
+            connection_class=AsyncConnection[tuple[Any, ...]],
+            min_size=2,
+            max_size=max_connections,
+            timeout=POOL_WAIT_SECONDS,
+            kwargs={"autocommit": True, "prepare_threshold": 0},
+            configure=_become_app,
+            open=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._pool.open(wait=True, timeout=POOL_WAIT_SECONDS)
+        except PoolTimeout as error:
+            await self._pool.close()
+            raise DatabaseError(
+                "the database does not answer: is it running, and is its URL right?"
+            ) from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def transaction(self, scope: Scope | None) -> AsyncIterator[Tx]:
+        """Commits when the block ends, rolls back when it raises. Without a scope it sees no tenant's row."""
+        with _unavailable_when_unreachable():
+            conn = await self._begin(scope)
+            try:
+                async with conn:
+                    yield conn
+            finally:
+                await self._pool.putconn(conn)
+
+    async def ping(self) -> None:
+        """Raises Unavailable where the database does not answer."""
+        async with self.transaction(None) as tx:
+            await tx.execute("SELECT 1")
+
+    async def _begin(self, scope: Scope | None) -> Tx:
+        """A connection may have died in the pool, with the server that it was to, and nothing was sent on it yet."""
+        for _ in range(self._pool.max_size):
+            conn = await self._pool.getconn()
+            try:
+                await conn.execute(_begin_statement(conn, scope), prepare=False)
+            except psycopg.OperationalError:
+                await self._pool.putconn(conn)
+            except BaseException:
+                await conn.close()
+                await self._pool.putconn(conn)
+                raise
+            else:
+                return conn
+        raise Unavailable("the database does not answer")
+
+
+def _begin_statement(conn: Tx, scope: Scope | None) -> bytes:
+    """All in one round trip. The values are literals because `set_config()` does not reach the shards of Citus."""
+    if scope is None:
+        return b"BEGIN"
+    escaping = pq.Escaping(conn.pgconn)
+    who = b"SET LOCAL app.workspace_id = " + escaping.escape_literal(scope.workspace_id.encode())
+    if scope.user_id is None:
+        return b"BEGIN; SET LOCAL ROLE whence_workspace; " + who
+    return b"BEGIN; " + who + b"; SET LOCAL app.user_id = " + escaping.escape_literal(scope.user_id.encode())
+
+
+async def _become_app(conn: Tx) -> None:
+    """Gives up what the login may have beyond the app role, so that an owner's URL is not an owner's session."""
+    await conn.execute("SET ROLE whence_app")
+    await conn.execute(f"SET statement_timeout = {STATEMENT_TIMEOUT_MS:d}")
+    # Statements are few and written so that one plan fits all values; planning anew costs more than most take to run.
+    await conn.execute("SET plan_cache_mode = force_generic_plan")
+    await conn.execute("SET idle_in_transaction_session_timeout = '60s'")
+
+
+@contextmanager
+def _unavailable_when_unreachable() -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed) as error:
+        raise Unavailable("the database does not answer") from error

@@ -1,0 +1,107 @@
+"""Columns of values in Postgres' binary array form.
+
+The elements of an array stand one after the other, so columns that were encoded apart are joined by joining bytes. That
+lets a request encode its events before it waits for its turn, and costs a third of psycopg's general way.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Final, Self
+
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Buffer, Dumper
+
+_NULL: Final = b"\xff\xff\xff\xff"
+_HEADER: Final = struct.Struct("!iiiii").pack
+_LENGTH: Final = struct.Struct("!i").pack
+_EIGHT_BYTES: Final = struct.Struct("!iq").pack
+_TWO_BYTES: Final = struct.Struct("!ih").pack
+_SIXTEEN: Final = _LENGTH(16)
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+
+class Array:
+    """The values of one column, encoded: each its length, then its bytes. `data` is None where all are NULL."""
+
+    __slots__ = ("count", "data")
+    type_name: ClassVar[str]
+    encode: ClassVar[Callable[[Any], bytes]]
+
+    def __init__(self, count: int, data: bytes | None) -> None:
+        self.count = count
+        self.data = data
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Self:
+        """Raises ValueError where a value cannot be one of this type."""
+        if values.count(None) == len(values):
+            return cls(len(values), None)
+        encode = cls.encode
+        try:
+            data = b"".join([_NULL if value is None else encode(value) for value in values])
+        except (struct.error, TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(f"a value is not a {cls.type_name}") from error
+        return cls(len(values), data)
+
+    @staticmethod
+    def joined(parts: Sequence["Array"]) -> "Array":
+        """The parts, of one type, as one."""
+        count = sum(part.count for part in parts)
+        if all(part.data is None for part in parts):
+            return type(parts[0])(count, None)
+        data = b"".join([_NULL * part.count if part.data is None else part.data for part in parts])
+        return type(parts[0])(count, data)
+
+
+def _encode_text(value: str) -> bytes:
+    encoded = value.encode()
+    return _LENGTH(len(encoded)) + encoded
+
+
+class Texts(Array):
+    type_name = "text"
+    encode = staticmethod(_encode_text)
+
+
+class Byteas(Array):
+    type_name = "bytea"
+    encode = staticmethod(lambda value: _LENGTH(len(value)) + value)
+
+
+class Uuids(Array):
+    type_name = "uuid"
+    encode = staticmethod(lambda value: _SIXTEEN + value.int.to_bytes(16))
+
+
+class Times(Array):
+    type_name = "timestamptz"
+    encode = staticmethod(lambda value: _EIGHT_BYTES(8, (value - _EPOCH) // _MICROSECOND))
+
+
+class Smallints(Array):
+    type_name = "int2"
+    encode = staticmethod(lambda value: _TWO_BYTES(2, value))
+
+
+class _ArrayDumper(Dumper):
+    """An array of NULLs only is sent as NULL: beside longer arrays, `unnest` fills it up."""
+
+    format = pq.Format.BINARY
+    element_oid: ClassVar[int]
+
+    def dump(self, obj: Array) -> Buffer | None:
+        return None if obj.data is None else _HEADER(1, 1, self.element_oid, obj.count, 1) + obj.data
+
+
+def _register(array: type[Array]) -> None:
+    info = psycopg.adapters.types[array.type_name]
+    members = {"oid": info.array_oid, "element_oid": info.oid}
+    psycopg.adapters.register_dumper(array, type(f"{array.__name__}Dumper", (_ArrayDumper,), members))
+
+
+for _array in (Texts, Byteas, Uuids, Times, Smallints):
+    _register(_array)

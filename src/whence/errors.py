@@ -1,0 +1,109 @@
+"""Every error that Whence raises on purpose.
+
+    WhenceError
+    ├── InvalidInput            the caller sent something wrong; names the fields
+    │   ├── MalformedBody       the bytes are not what the content type says
+    │   ├── TooLarge            a stated limit was passed
+    │   └── UnsupportedMedia    a content type that is not spoken here
+    ├── Unauthenticated         no key, or a key that is not valid
+    ├── Forbidden               a valid key that may not do this
+    ├── NotFound                missing, or somebody else's: the caller cannot tell which
+    ├── Conflict                the same id was stored earlier with other content
+    ├── Unavailable             try again later
+    │   └── Overloaded          the queue of writes is full
+    └── SetupError              the installation is not usable as it is; says what to do
+        └── DatabaseError       the database cannot be started, reached or used
+
+`code` is stable and documented in docs/reference/errors.md.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One thing that is wrong, and where."""
+
+    field: str
+    message: str
+
+
+class WhenceError(Exception):
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Internal error"
+
+    def __init__(self, detail: str, errors: tuple[FieldError, ...] = ()) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.errors = errors
+
+
+class InvalidInput(WhenceError):
+    code = "invalid_input"
+    status = 422
+    title = "Invalid input"
+
+
+class MalformedBody(InvalidInput):
+    code = "malformed_body"
+    status = 400
+    title = "Malformed body"
+
+
+class TooLarge(InvalidInput):
+    code = "too_large"
+    status = 413
+    title = "Too large"
+
+
+class UnsupportedMedia(InvalidInput):
+    code = "unsupported_media_type"
+    status = 415
+    title = "Unsupported media type"
+
+
+class Unauthenticated(WhenceError):
+    code = "unauthenticated"
+    status = 401
+    title = "Not authenticated"
+
+
+class Forbidden(WhenceError):
+    code = "forbidden"
+    status = 403
+    title = "Forbidden"
+
+
+class NotFound(WhenceError):
+    code = "not_found"
+    status = 404
+    title = "Not found"
+
+
+class Conflict(WhenceError):
+    code = "conflict"
+    status = 409
+    title = "Conflict"
+
+
+class Unavailable(WhenceError):
+    code = "unavailable"
+    status = 503
+    title = "Unavailable"
+
+
+class Overloaded(Unavailable):
+    code = "overloaded"
+    title = "Overloaded"
+
+
+class SetupError(WhenceError):
+    code = "setup"
+    title = "Set-up error"
+
+
+class DatabaseError(SetupError):
+    code = "database"
+    title = "Database error"

@@ -1,0 +1,35 @@
+"""Request bodies: read up to a limit, unpacked up to the same limit."""
+
+import zlib
+from typing import Any
+
+from litestar import Request
+
+from whence.errors import MalformedBody, TooLarge, UnsupportedMedia
+
+# Tells zlib to take gzip as well as zlib streams.
+_ANY_WRAPPER = 32 + zlib.MAX_WBITS
+
+
+async def read_body(request: Request[Any, Any, Any], limit: int) -> bytes:
+    body = await request.body()
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding == "identity":
+        return body
+    if encoding not in ("gzip", "deflate"):
+        raise UnsupportedMedia(f"the content encoding {encoding[:40]!r} is not known: use gzip")
+    return inflate(body, limit)
+
+
+def inflate(body: bytes, limit: int) -> bytes:
+    """Never holds more than the limit, whatever the body claims to unpack to."""
+    unpacker = zlib.decompressobj(_ANY_WRAPPER)
+    try:
+        unpacked = unpacker.decompress(body, limit)
+    except zlib.error as error:
+        raise MalformedBody("the body is not what its content encoding says") from error
+    if unpacker.unconsumed_tail:
+        raise TooLarge(f"the body unpacks to more than {limit:,} bytes")
+    if not unpacker.eof:
+        raise MalformedBody("the compressed body ends too early")
+    return unpacked

@@ -1,0 +1,112 @@
+"""The outermost layer of the HTTP server: every request gets an id, is authenticated, counted and logged."""
+
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from whence.errors import Unauthenticated, WhenceError
+from whence.gateway.problems import encode_problem
+from whence.identity import Identity
+
+log = structlog.get_logger()
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# Everything else needs a key, so that a new route is closed until somebody decides otherwise.
+PUBLIC_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/metrics", "/openapi.json"})
+
+_REQUEST_ID_FORM = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+
+
+class Boundary:
+    def __init__(self, inner: Asgi, identity: Identity, registry: CollectorRegistry) -> None:
+        self._inner = inner
+        self._identity = identity
+        self._requests = Counter(
+            "whence_http_requests", "HTTP requests", ["method", "route", "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "whence_http_request_seconds", "Time to the end of an answer", ["route"], registry=registry
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        started = time.perf_counter()
+        request_id = _request_id(scope)
+        status = 500
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id.decode()):
+            try:
+                await self._authenticated(scope, receive, send_with_id)
+            finally:
+                self._record(scope, status, time.perf_counter() - started)
+
+    async def _authenticated(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] not in PUBLIC_PATHS:
+            try:
+                scope["auth"] = bearer_key(scope)
+                scope["user"] = await self._identity.authenticate(scope["auth"])
+            except WhenceError as error:
+                await _send_problem(scope, receive, send, error)
+                return
+        await self._inner(scope, receive, send)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        # The template, not the path: ids would make as many series as there are events.
+        route = scope.get("path_template") or "unknown"
+        self._requests.labels(scope["method"], route, status).inc()
+        self._seconds.labels(route).observe(seconds)
+        who = scope.get("user")
+        log.debug(
+            "request",
+            method=scope["method"],
+            route=route,
+            status=status,
+            ms=round(seconds * 1e3, 2),
+            workspace_id=who and who.workspace_id,
+            user_id=who and who.user_id,
+        )
+
+
+def bearer_key(scope: Scope) -> str:
+    kind, _, key = _header(scope, b"authorization").decode("latin-1").partition(" ")
+    if kind.lower() != "bearer" or not key:
+        raise Unauthenticated("this needs a key: send the header `Authorization: Bearer <key>`")
+    return key.strip()
+
+
+def _request_id(scope: Scope) -> bytes:
+    """The caller's own, where it is one that can safely be written in a log."""
+    given = _header(scope, b"x-request-id")
+    return given if _REQUEST_ID_FORM.fullmatch(given) else secrets.token_hex(8).encode()
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+async def _send_problem(scope: Scope, receive: Receive, send: Send, error: WhenceError) -> None:
+    content_type = _header(scope, b"content-type").decode("latin-1")
+    status, headers, body = encode_problem(error, scope["path"], content_type)
+    headers["Content-Length"] = str(len(body))
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,108 @@
+"""The OpenAPI document: what Litestar finds in the routes, and what the routes that read their own bodies do not tell it."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import Components, SecurityScheme
+
+from whence import __version__
+from whence.gateway.boundary import PUBLIC_PATHS
+from whence.gateway.problems import PROBLEM_JSON, Problem
+from whence.wire import Event
+
+Document = dict[str, Any]
+
+_BINARY = {"type": "string", "format": "binary"}
+_OTLP_BODY = {
+    "required": True,
+    "content": {
+        "application/x-protobuf": {"schema": _BINARY},
+        "application/json": {"schema": {"type": "object"}},
+    },
+}
+_REQUEST_BODIES: dict[str, Document] = {
+    "/v1/events": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "anyOf": [
+                        {"$ref": "#/components/schemas/Event"},
+                        {
+                            "type": "object",
+                            "required": ["events"],
+                            "additionalProperties": False,
+                            "properties": {
+                                "events": {
+                                    "type": "array",
+                                    "minItems": 1,
+                                    "maxItems": 1000,
+                                    "items": {"$ref": "#/components/schemas/Event"},
+                                }
+                            },
+                        },
+                    ]
+                }
+            }
+        },
+    },
+    "/v1/traces": _OTLP_BODY,
+    "/v1/logs": _OTLP_BODY,
+}
+_PROBLEMS = {
+    "400": "The body is malformed",
+    "401": "No valid key",
+    "404": "Missing, or somebody else's",
+    "409": "Stored earlier with other content",
+    "413": "Too large",
+    "415": "A content type or encoding that is not known",
+    "422": "Invalid; `errors` names the fields",
+    "503": "Try again later",
+}
+
+
+@cache
+def document(routes: Sequence[HTTPRouteHandler]) -> Document:
+    config = OpenAPIConfig(
+        title="Whence",
+        version=__version__,
+        description="Memory for AI agents that knows where it came from.",
+        use_handler_docstrings=True,
+        components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
+    )
+    # Litestar describes an application; this one is never called, so what its routes depend on can be anything.
+    stand_ins = {name: Provide(lambda name=name: name, sync_to_thread=False) for name in ("app", "registry")}
+    found = Litestar(list(routes), openapi_config=config, dependencies=stand_ins)
+    schema: Document = found.openapi_schema.to_schema()
+    _, ours = msgspec.json.schema_components([Event, Problem], ref_template="#/components/schemas/{name}")
+    schema["components"]["schemas"] |= ours
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            _complete(path, method, operation)
+    return schema
+
+
+def _complete(path: str, method: str, operation: Document) -> None:
+    if method == "post" and path in _REQUEST_BODIES:
+        operation["requestBody"] = _REQUEST_BODIES[path]
+    operation["security"] = [] if path in PUBLIC_PATHS else [{"key": []}]
+    content = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for status in _statuses(path, method):
+        operation["responses"][status] = {"description": _PROBLEMS[status], "content": content}
+    if method == "get":
+        # Litestar assumes 400 for bad parameters; ours are 422, as in every other answer.
+        operation["responses"].pop("400", None)
+
+
+def _statuses(path: str, method: str) -> list[str]:
+    if path in PUBLIC_PATHS:
+        return ["503"] if path == "/health/ready" else []
+    if method == "post":
+        return ["400", "401", "409", "413", "415", "422", "503"]
+    return ["401", "404", "422", "503"] if "{" in path else ["401", "422", "503"]

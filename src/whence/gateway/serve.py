@@ -1,0 +1,65 @@
+"""Running the HTTP server until it is told to stop."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from whence.app import App
+from whence.errors import SetupError
+from whence.gateway.http import build
+
+GRACEFUL_SHUTDOWN_SECONDS = 10
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn raises them again when it has ended, which would skip our own clean-up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(app: App, announce: Callable[[str], None]) -> None:
+    """Serves until SIGTERM or SIGINT; `announce` gets the address when it answers."""
+    listener = _listen(app.settings.host, app.settings.port)
+    config = uvicorn.Config(
+        build(app),  # pyright: ignore[reportArgumentType]
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
+    )
+    server = _Server(config)
+
+    def stop() -> None:
+        app.stopping.set()
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started and not running.done():
+        await asyncio.sleep(0.01)
+    if server.started:
+        host, port = listener.getsockname()[:2]
+        announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    await running
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        raise SetupError(
+            f"cannot serve on {host} port {port}: {error.strerror}; choose another with --port"
+        ) from error
+    return listener

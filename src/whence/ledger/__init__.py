@@ -1,0 +1,254 @@
+"""The ledger: what happened, in the order in which it became known, and nothing lost."""
+
+import asyncio
+from collections import Counter as tally
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET
+from prometheus_client import CollectorRegistry, Counter
+
+from whence.clock import Clock
+from whence.crypto import KeyProvider, SubjectKey
+from whence.db import Database, Scope, Tx
+from whence.db.queries import load
+from whence.errors import FieldError, InvalidInput, NotFound
+from whence.identity import Principal
+from whence.ledger.append import Entry, Outcome
+from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
+from whence.ledger.events import problems
+from whence.ledger.heads import Heads
+from whence.ledger.payloads import SubjectKeys, canonical, subject_of
+from whence.ledger.upcast import Steps, upcast_event, upcast_payload
+from whence.wire import Event, EventPage, Measures, StoredEvent
+
+MAX_PAGE_EVENTS = 1_000
+MAX_LINEAGE_DEPTH = 10
+MAX_JOINED_CONTENTS = 1_000
+
+_SQL = load("whence.ledger")
+_decode_measures = msgspec.json.Decoder(Measures).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which events a reader wants; None stands for any."""
+
+    session_id: str | None = None
+    trace_id: str | None = None
+    event_type: str | None = None
+
+
+EVERYTHING = Filter()
+
+
+class Ledger:
+    def __init__(
+        self,
+        database: Database,
+        provider: KeyProvider,
+        clock: Clock,
+        registry: CollectorRegistry,
+        steps: Steps | None = None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._steps = steps or {}
+        self.heads = Heads(database)
+        self.keys = SubjectKeys(database, provider, clock)
+        self._coalescer = Coalescer(
+            database,
+            clock,
+            registry,
+            on_commit=self.heads.moved,
+            on_refusal=lambda workspace_id, entry: self.keys.forget(
+                workspace_id, entry.payload_subject or ""
+            ),
+        )
+        self._outcomes = Counter(
+            "whence_events", "Events by what became of them", ["outcome"], registry=registry
+        )
+
+    async def close(self) -> None:
+        await self._coalescer.drain()
+        await self.heads.close()
+
+    async def append(self, principal: Principal, events: Sequence[Event]) -> list[Outcome]:
+        """Stores each event that is sound and new; says what became of every one, in order. Returns after the commit."""
+        ready: list[Entry | list[FieldError]] = []
+        for start in range(0, len(events), SLICE_EVENTS):
+            if start:
+                # A batch of a thousand must not hold up everybody else's small append.
+                await asyncio.sleep(0)
+            ready += await self._prepare(principal, events[start : start + SLICE_EVENTS])
+        entries = [item for item in ready if isinstance(item, Entry)]
+        stored = iter(await self._coalescer.store(principal.workspace_id, entries) if entries else ())
+        outcomes = [
+            next(stored) if isinstance(item, Entry) else Outcome("rejected", None, tuple(item)) for item in ready
+        ]
+        for status, count in tally([outcome.status for outcome in outcomes]).items():
+            self._outcomes.labels(status).inc(count)
+        return outcomes
+
+    async def _prepare(self, principal: Principal, events: Sequence[Event]) -> list[Entry | list[FieldError]]:
+        """Each event checked, stamped and sealed, or what is wrong with it."""
+        now = self._clock()
+        checked = [_checked(principal, event, now) for event in events]
+        subjects = {subject_of(item) for item in checked if isinstance(item, Event) and item.payload is not UNSET}
+        keys = await self.keys.ensure(principal.workspace_id, subjects) if subjects else {}
+        return [
+            _sealed(principal.workspace_id, item, keys) if isinstance(item, Event) else item for item in checked
+        ]
+
+    async def page(self, scope: Scope, after: int, limit: int, wanted: Filter = EVERYTHING) -> EventPage:
+        """Events past position `after`, in order of position."""
+        if not 1 <= limit <= MAX_PAGE_EVENTS:
+            raise InvalidInput(
+                "limit is out of range", (FieldError("limit", f"from 1 to {MAX_PAGE_EVENTS}"),)
+            )
+        if not 0 <= after < 1 << 63:
+            raise InvalidInput("after is out of range", (FieldError("after", "a position, 0 or greater"),))
+        async with self._database.transaction(scope) as tx:
+            events = await self._read(tx, scope, after, limit + 1, wanted)
+        more = len(events) > limit
+        return EventPage(events[:limit], events[limit - 1].global_position if more else None)
+
+    async def follow(
+        self, scope: Scope, after: int, wanted: Filter = EVERYTHING
+    ) -> AsyncIterator[list[StoredEvent]]:
+        """Everything past `after`, each event once, in order, as it is committed; never ends."""
+        while True:
+            async with self._database.transaction(scope) as tx:
+                # Read first: up to here no event can appear later, so what the filter passes over is done with.
+                head = await self._head(tx, scope.workspace_id)
+                events = await self._read(tx, scope, after, MAX_PAGE_EVENTS, wanted)
+            if events:
+                yield events
+                after = events[-1].global_position
+            if len(events) < MAX_PAGE_EVENTS:
+                after = max(after, head)
+                await self.heads.wait_beyond(scope.workspace_id, after)
+
+    async def get(self, scope: Scope, event_id: UUID) -> StoredEvent:
+        async with self._database.transaction(scope) as tx:
+            return await self._get(tx, scope, event_id)
+
+    async def payload(self, scope: Scope, event_id: UUID) -> bytes:
+        """The event's payload as JSON, completed by what log records said about it, whichever came first."""
+        async with self._database.transaction(scope) as tx:
+            event = await self._get(tx, scope, event_id)
+            values = _values(scope, event_id=event_id, trace_id=event.trace_id, limit=MAX_JOINED_CONTENTS)
+            rows = await (await tx.execute(_SQL["payloads_of_event"], values, binary=True)).fetchall()
+            keys = await self.keys.existing(tx, scope.workspace_id, {row[3] for row in rows})
+        if not rows:
+            raise NotFound("the event has no payload")
+        opened = [self._open(scope.workspace_id, keys, row) for row in rows]
+        return opened[0] if len(opened) == 1 else _joined(opened)
+
+    async def lineage(self, scope: Scope, event_id: UUID, max_depth: int) -> list[StoredEvent]:
+        """The event, then its parent, and so on up."""
+        if not 1 <= max_depth <= MAX_LINEAGE_DEPTH:
+            raise InvalidInput(
+                "max_depth is out of range", (FieldError("max_depth", f"from 1 to {MAX_LINEAGE_DEPTH}"),)
+            )
+        async with self._database.transaction(scope) as tx:
+            values = _values(scope, event_id=event_id, max_depth=max_depth)
+            rows = await (await tx.execute(_SQL["lineage_up"], values, binary=True)).fetchall()
+        if not rows:
+            raise NotFound("there is no such event")
+        return [self._event(row) for row in rows]
+
+    async def _head(self, tx: Tx, workspace_id: str) -> int:
+        row = await (await tx.execute(_SQL["head"], {"workspace_id": workspace_id})).fetchone()
+        return row[0] if row else 0
+
+    async def _get(self, tx: Tx, scope: Scope, event_id: UUID) -> StoredEvent:
+        values = _values(scope, event_id=event_id)
+        row = await (await tx.execute(_SQL["event_by_id"], values, binary=True)).fetchone()
+        if row is None:
+            raise NotFound("there is no such event")
+        return self._event(row)
+
+    async def _read(self, tx: Tx, scope: Scope, after: int, limit: int, wanted: Filter) -> list[StoredEvent]:
+        values = _values(
+            scope,
+            after=after,
+            limit=limit,
+            session_id=wanted.session_id,
+            trace_id=wanted.trace_id,
+            event_type=wanted.event_type,
+        )
+        rows = await (await tx.execute(_SQL[_statement(scope, wanted)], values, binary=True)).fetchall()
+        return [self._event(row) for row in rows]
+
+    def _event(self, row: tuple[Any, ...]) -> StoredEvent:
+        *envelope, measures, has_payload = row
+        event = StoredEvent(*envelope, measures and _decode_measures(measures), has_payload)
+        return upcast_event(self._steps, event)
+
+    def _open(self, workspace_id: str, keys: dict[str, SubjectKey], row: tuple[Any, ...]) -> bytes:
+        event_id, event_type, version, subject_id, ciphertext = row
+        payload = keys[subject_id].open(_place(workspace_id, event_id), ciphertext)
+        return upcast_payload(self._steps, event_type, version, payload)
+
+
+def _checked(principal: Principal, event: Event, now: datetime) -> Event | list[FieldError]:
+    """A user's events are that user's; only an administrator writes for others."""
+    errors = problems(event, now)
+    if not principal.is_admin and event.user_id != principal.user_id:
+        if event.user_id is None:
+            event = msgspec.structs.replace(event, user_id=principal.user_id)
+        else:
+            errors.append(FieldError("user_id", "must be left out or be the user whose key this is"))
+    return errors or event
+
+
+def _sealed(workspace_id: str, event: Event, keys: dict[str, SubjectKey]) -> Entry | list[FieldError]:
+    if event.payload is UNSET:
+        return Entry(event)
+    subject = subject_of(event)
+    payload = bytes(event.payload)
+    try:
+        plain = canonical(payload)
+    except (RecursionError, msgspec.DecodeError, UnicodeError):
+        return [FieldError("payload", "is not JSON that can be read: malformed or nested too deeply")]
+    sealed = keys[subject].seal(_place(workspace_id, event.event_id), payload, plain)
+    return Entry(event, sealed.commitment, subject, sealed.ciphertext)
+
+
+def _place(workspace_id: str, event_id: UUID) -> bytes:
+    return event_id.bytes + workspace_id.encode()
+
+
+def _statement(scope: Scope, wanted: Filter) -> str:
+    """The statement whose index narrows most; what it does not filter by index it filters by row."""
+    if wanted.trace_id is not None:
+        return "events_of_trace_after"
+    if wanted.session_id is not None:
+        return "events_of_session_after"
+    if wanted.event_type is not None:
+        return "events_of_type_after"
+    return "events_after" if scope.user_id is None else "events_of_user_after"
+
+
+def _values(scope: Scope, **values: object) -> dict[str, object]:
+    return {"workspace_id": scope.workspace_id, "user_id": scope.user_id, **values}
+
+
+def _joined(payloads: list[bytes]) -> bytes:
+    """A span's payload keeps what it has; log records fill in what it lacks, and their messages follow one another."""
+    own, *contents = (msgspec.json.decode(payload) for payload in payloads)
+    if not isinstance(own, dict):
+        return payloads[0]
+    added: dict[str, Any] = {}
+    for content in contents:
+        for key, value in content.items():
+            if isinstance(value, list) and isinstance(added.get(key), list):
+                added[key] = added[key] + value
+            else:
+                added.setdefault(key, value)
+    return msgspec.json.encode(added | own)

@@ -1,0 +1,143 @@
+"""Appending: many events in one statement, each stored once, on positions without gaps."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from whence.db import Tx
+from whence.db.arrays import Array, Byteas, Smallints, Texts, Times, Uuids
+from whence.db.queries import load
+from whence.errors import FieldError, NotFound
+from whence.wire import Event, Measures
+
+_SQL = load("whence.ledger")
+_decode_measures = msgspec.json.Decoder(Measures).decode
+
+# The columns of an event that its sender decides, with the form in which they travel.
+_COLUMNS: dict[str, type[Array]] = {
+    "event_id": Uuids,
+    "parent_event_id": Uuids,
+    "occurred_at": Times,
+    "ended_at": Times,
+    "schema_version": Smallints,
+    "importance_hint": Smallints,
+    "event_type": Texts,
+    "session_id": Texts,
+    "trace_id": Texts,
+    "agent_id": Texts,
+    "user_id": Texts,
+    "subject_id": Texts,
+    "tool_name": Texts,
+    "status": Texts,
+    "data_classification": Texts,
+    "payload_ref": Texts,
+}
+_of_event = {name: attrgetter(name) for name in _COLUMNS}
+# What makes two events the same event, in the order of the statement `stored_before`.
+_CONTENT = (*_COLUMNS, "payload", "measures")
+
+
+class Entry(NamedTuple):
+    """An event that is ready to be stored: checked, stamped with its user, its payload sealed."""
+
+    event: Event
+    commitment: bytes | None = None
+    payload_subject: str | None = None
+    ciphertext: bytes | None = None
+
+
+class Outcome(NamedTuple):
+    """What became of one entry."""
+
+    status: Literal["accepted", "duplicate", "conflict", "rejected"]
+    position: int | None
+    errors: tuple[FieldError, ...] = ()
+
+
+class Block(NamedTuple):
+    """Entries encoded as columns, ready to travel. Encoding is most of what an append costs this process."""
+
+    count: int
+    columns: dict[str, Array]
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> "Block":
+        events = [entry.event for entry in entries]
+        columns: dict[str, Array] = {
+            name: array.of(list(map(_of_event[name], events))) for name, array in _COLUMNS.items()
+        }
+        columns["measures"] = Texts.of([event.measures and _encode_measures(event.measures) for event in events])
+        columns["payload_commitment"] = Byteas.of([entry.commitment for entry in entries])
+        columns["payload_subject"] = Texts.of([entry.payload_subject for entry in entries])
+        columns["ciphertext"] = Byteas.of([entry.ciphertext for entry in entries])
+        return cls(len(entries), columns)
+
+    @classmethod
+    def joined(cls, blocks: Sequence["Block"]) -> "Block":
+        if len(blocks) == 1:
+            return blocks[0]
+        columns = {name: Array.joined([block.columns[name] for block in blocks]) for name in blocks[0].columns}
+        return cls(sum(block.count for block in blocks), columns)
+
+
+async def append(tx: Tx, workspace_id: str, entries: Sequence[Entry], now: datetime) -> list[Outcome]:
+    """Stores the entries that are new, in order, in the caller's transaction, which must be of the workspace's scope."""
+    # Under the lock no event can appear between the look and the insert.
+    await tx.execute(_SQL["lock_head"], {"workspace_id": workspace_id})
+    values = {"workspace_id": workspace_id, "event_ids": [entry.event.event_id for entry in entries]}
+    rows = await (await tx.execute(_SQL["stored_before"], values, binary=True)).fetchall()
+    known = {row[1].int: (row[0], _stored_content(row)) for row in rows}
+    fresh: dict[int, Entry] = {}
+    for entry in entries:
+        if entry.event.event_id.int not in known:
+            fresh.setdefault(entry.event.event_id.int, entry)
+    head = await append_fresh(tx, workspace_id, Block.of(list(fresh.values())), now) if fresh else 0
+    known |= {key: (place, _content(entry)) for place, (key, entry) in enumerate(fresh.items(), head + 1)}
+    return [
+        Outcome("accepted", known[entry.event.event_id.int][0])
+        if fresh.get(entry.event.event_id.int) is entry
+        else _outcome_of_repeat(entry, *known[entry.event.event_id.int])
+        for entry in entries
+    ]
+
+
+async def append_fresh(tx: Tx, workspace_id: str, block: Block, now: datetime, commit: bool = False) -> int:
+    """Stores events none of which is stored yet, and returns the head before them; raises UniqueViolation if one is.
+
+    With `commit` the transaction is committed in the same round trip.
+    """
+    given = {"workspace_id": workspace_id, "recorded_at": now, "count": block.count}
+    async with tx.pipeline():
+        appended = await tx.execute(_SQL["append"], block.columns | given)
+        if block.columns["ciphertext"].data is not None:
+            await tx.execute(_SQL["append_payloads"], block.columns | given)
+        if commit:
+            await tx.execute(b"COMMIT")
+    row = await appended.fetchone()
+    if row is None:
+        raise NotFound(f"there is no workspace {workspace_id}")
+    return row[0]
+
+
+def _encode_measures(measures: Measures) -> str:
+    return msgspec.json.encode(measures).decode()
+
+
+def _content(entry: Entry) -> tuple[object, ...]:
+    return (*(of_event(entry.event) for of_event in _of_event.values()), entry.commitment, entry.event.measures)
+
+
+def _stored_content(row: tuple[Any, ...]) -> tuple[object, ...]:
+    return (*row[1:-1], row[-1] and _decode_measures(row[-1]))
+
+
+def _outcome_of_repeat(entry: Entry, position: int, stored: tuple[object, ...]) -> Outcome:
+    differing = [name for name, was, now in zip(_CONTENT, stored, _content(entry), strict=True) if was != now]
+    if not differing:
+        return Outcome("duplicate", position)
+    # To somebody else than its owner, a stored event must not show what is in it.
+    fields = "" if "user_id" in differing else ": " + ", ".join(differing)
+    return Outcome("conflict", None, (FieldError("event_id", f"was stored earlier with other content{fields}"),))

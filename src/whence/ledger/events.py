@@ -1,0 +1,95 @@
+"""What an event must be to be stored."""
+
+import re
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import UNSET
+
+from whence.errors import FieldError
+from whence.wire import Event, Measures
+
+MAX_BATCH_EVENTS = 1_000
+MAX_PAYLOAD_BYTES = 1 << 20
+MAX_PAYLOAD_REF_CHARACTERS = 2_048
+MAX_IDENTIFIER_CHARACTERS = 256
+MAX_TYPE_CHARACTERS = 128
+MAX_CLOCK_SKEW = timedelta(seconds=300)
+MAX_SCHEMA_VERSION = 32_767
+MAX_COUNT = (1 << 53) - 1
+
+_TYPE_FORM = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+")
+
+
+def problems(event: Event, now: datetime) -> list[FieldError]:
+    """Everything that is wrong with the event, by field; empty when it can be stored."""
+    found: list[FieldError] = []
+    if len(event.event_type) > MAX_TYPE_CHARACTERS or _TYPE_FORM.fullmatch(event.event_type) is None:
+        found.append(
+            FieldError("event_type", "dotted lower case, such as tool.execute, at most 128 characters")
+        )
+    for field, value in (
+        ("session_id", event.session_id),
+        ("trace_id", event.trace_id),
+        ("agent_id", event.agent_id),
+        ("user_id", event.user_id),
+        ("subject_id", event.subject_id),
+        ("tool_name", event.tool_name),
+        ("data_classification", event.data_classification),
+    ):
+        if value is not None:
+            _check_text(found, field, value, MAX_IDENTIFIER_CHARACTERS)
+    _check_times(found, event, now)
+    if event.parent_event_id is not None and event.parent_event_id.int == event.event_id.int:
+        found.append(FieldError("parent_event_id", "an event cannot be its own parent"))
+    if not 1 <= event.schema_version <= MAX_SCHEMA_VERSION:
+        found.append(FieldError("schema_version", f"from 1 to {MAX_SCHEMA_VERSION}"))
+    if event.importance_hint is not None and not 1 <= event.importance_hint <= 10:
+        found.append(FieldError("importance_hint", "from 1 to 10"))
+    if event.payload_ref is not None:
+        _check_text(found, "payload_ref", event.payload_ref, MAX_PAYLOAD_REF_CHARACTERS)
+    if event.payload is not UNSET and memoryview(event.payload).nbytes > MAX_PAYLOAD_BYTES:
+        found.append(FieldError("payload", f"at most {MAX_PAYLOAD_BYTES:,} bytes"))
+    if event.measures is not None:
+        _check_measures(found, event.measures)
+    return found
+
+
+def _check_times(found: list[FieldError], event: Event, now: datetime) -> None:
+    for field, moment in (("occurred_at", event.occurred_at), ("ended_at", event.ended_at)):
+        if moment is not None and moment.tzinfo is None:
+            found.append(FieldError(field, "needs a time zone, such as a final Z"))
+            return
+    if event.occurred_at - now > MAX_CLOCK_SKEW:
+        found.append(FieldError("occurred_at", "more than 300 seconds in the future"))
+    if event.ended_at is not None and event.ended_at < event.occurred_at:
+        found.append(FieldError("ended_at", "before occurred_at"))
+
+
+def _check_text(found: list[FieldError], field: str, value: str, limit: int) -> None:
+    if not 1 <= len(value) <= limit:
+        found.append(FieldError(field, f"1 to {limit:,} characters"))
+    elif "\x00" in value:
+        found.append(FieldError(field, "must not contain a NUL character"))
+    elif not value.isascii() and not _is_utf8(value):
+        found.append(FieldError(field, "is not valid Unicode"))
+
+
+def _is_utf8(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_measures(found: list[FieldError], measures: Measures) -> None:
+    for field, value in msgspec.structs.asdict(measures).items():
+        name = f"measures.{field}"
+        if isinstance(value, str):
+            _check_text(found, name, value, MAX_IDENTIFIER_CHARACTERS)
+        elif isinstance(value, tuple):
+            for text in value:
+                _check_text(found, name, text, MAX_IDENTIFIER_CHARACTERS)
+        elif isinstance(value, int) and not 0 <= value <= MAX_COUNT:
+            found.append(FieldError(name, "a count from 0 to 2^53 - 1"))

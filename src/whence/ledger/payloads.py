@@ -1,0 +1,106 @@
+"""Payloads: sealed under their subject's key before they are stored, opened when they are read.
+
+Keys are made on first use and remembered in memory, bounded and for a short time only, so that a key that was
+shredded elsewhere is soon gone here as well.
+"""
+
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from whence.clock import Clock
+from whence.crypto import KeyProvider, SubjectKey
+from whence.db import Database, Scope, Tx
+from whence.db.queries import load
+from whence.errors import SetupError
+from whence.wire import Event
+
+WORKSPACE_SUBJECT = "*"
+KEY_CACHE_SECONDS = 60.0
+KEY_CACHE_SIZE = 10_000
+
+_SQL = load("whence.ledger")
+
+
+def subject_of(event: Event) -> str:
+    """Whose data a payload is: the named subject's, else the user's, else the workspace's."""
+    return event.subject_id or event.user_id or WORKSPACE_SUBJECT
+
+
+def canonical(payload: bytes | memoryview) -> bytes:
+    """The same for any spelling of the same JSON value, so that a repeat is known by what it says."""
+    return msgspec.json.encode(msgspec.json.decode(payload), order="deterministic")
+
+
+class SubjectKeys:
+    def __init__(self, database: Database, provider: KeyProvider, clock: Clock) -> None:
+        self._database = database
+        self._provider = provider
+        self._clock = clock
+        self._cache: dict[tuple[str, str], tuple[float, SubjectKey]] = {}
+
+    async def check_provider(self) -> None:
+        """A database is tied to the key that its first start had; with another one nothing could be read."""
+        values = {"kek_id": self._provider.kek_id, "now": self._clock()}
+        async with self._database.transaction(None) as tx:
+            await tx.execute(_SQL["set_installation_kek"], values)
+            row = await (await tx.execute(_SQL["installation_kek"])).fetchone()
+        if row is None or row[0] != self._provider.kek_id:
+            raise SetupError(
+                f"the database was written with the key {row and row[0]}, the key file holds {self._provider.kek_id}:"
+                " restore the right key file, or name it with WHENCE_KEY_FILE"
+            )
+
+    def remembered(self, workspace_id: str, subject_ids: Iterable[str]) -> dict[str, SubjectKey] | None:
+        """The keys, if all of them are in memory."""
+        now = time.monotonic()
+        keys: dict[str, SubjectKey] = {}
+        for subject_id in subject_ids:
+            entry = self._cache.get((workspace_id, subject_id))
+            if entry is None or entry[0] < now:
+                return None
+            keys[subject_id] = entry[1]
+        return keys
+
+    async def ensure(self, workspace_id: str, subject_ids: set[str]) -> dict[str, SubjectKey]:
+        """The subjects' keys; makes those that do not exist. Runs in a transaction of its own."""
+        keys = self.remembered(workspace_id, subject_ids)
+        if keys is not None:
+            return keys
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            keys = await self.existing(tx, workspace_id, subject_ids)
+            missing = sorted(subject_ids - keys.keys())
+            if missing:
+                await self._add(tx, workspace_id, missing)
+                keys |= await self.existing(tx, workspace_id, set(missing))
+        return keys
+
+    async def existing(self, tx: Tx, workspace_id: str, subject_ids: set[str]) -> dict[str, SubjectKey]:
+        values = {"workspace_id": workspace_id, "subject_ids": list(subject_ids)}
+        rows = await (await tx.execute(_SQL["subject_keys"], values)).fetchall()
+        unwrapped = self._provider.unwrap([row[1] for row in rows])
+        keys = {row[0]: SubjectKey(key) for row, key in zip(rows, unwrapped, strict=True)}
+        self._remember(workspace_id, keys)
+        return keys
+
+    def forget(self, workspace_id: str, subject_id: str) -> None:
+        self._cache.pop((workspace_id, subject_id), None)
+
+    async def _add(self, tx: Tx, workspace_id: str, subject_ids: list[str]) -> None:
+        wrapped = self._provider.wrap([SubjectKey.generate() for _ in subject_ids])
+        values = {
+            "workspace_id": workspace_id,
+            "subject_ids": subject_ids,
+            "wrapped_keys": wrapped,
+            "kek_id": self._provider.kek_id,
+            "now": self._clock(),
+        }
+        await tx.execute(_SQL["add_subject_keys"], values)
+
+    def _remember(self, workspace_id: str, keys: dict[str, SubjectKey]) -> None:
+        if len(self._cache) + len(keys) > KEY_CACHE_SIZE:
+            self._cache.clear()
+        until = time.monotonic() + KEY_CACHE_SECONDS
+        for subject_id, key in keys.items():
+            self._cache[workspace_id, subject_id] = (until, key)

@@ -1,0 +1,144 @@
+-- name: lock_head
+-- Appends of a workspace queue here; the statement that follows sees all that was committed before.
+SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %(workspace_id)s FOR UPDATE;
+
+-- name: append
+-- Stores events on the positions after the head, which it moves; fails as a whole where one is stored already.
+-- The update takes the lock that makes appends of a workspace queue. Arrays travel in binary, one a column.
+WITH head AS (
+    UPDATE whence.workspace_heads SET last_position = last_position + %(count)s::bigint
+    WHERE workspace_id = %(workspace_id)s
+    RETURNING last_position - %(count)s::bigint AS last_position
+), stored AS (
+    INSERT INTO whence.events (
+        workspace_id, global_position, event_id, parent_event_id, occurred_at, ended_at, recorded_at, schema_version,
+        importance_hint, event_type, session_id, trace_id, agent_id, user_id, subject_id, tool_name, status,
+        data_classification, payload_ref, payload_commitment, measures
+    )
+    SELECT %(workspace_id)s, head.last_position + place, event_id, parent_event_id, occurred_at, ended_at,
+        %(recorded_at)s, schema_version, importance_hint, event_type, session_id, trace_id, agent_id, user_id,
+        subject_id, tool_name, status, data_classification, payload_ref, payload_commitment, measures::jsonb
+    FROM head, unnest(
+        %(event_id)b::uuid[], %(parent_event_id)b::uuid[], %(occurred_at)b::timestamptz[], %(ended_at)b::timestamptz[],
+        %(schema_version)b::smallint[], %(importance_hint)b::smallint[], %(event_type)b::text[], %(session_id)b::text[],
+        %(trace_id)b::text[], %(agent_id)b::text[], %(user_id)b::text[], %(subject_id)b::text[], %(tool_name)b::text[],
+        %(status)b::text[], %(data_classification)b::text[], %(payload_ref)b::text[], %(payload_commitment)b::bytea[],
+        %(measures)b::text[]
+    ) WITH ORDINALITY AS t (
+        event_id, parent_event_id, occurred_at, ended_at, schema_version, importance_hint, event_type, session_id,
+        trace_id, agent_id, user_id, subject_id, tool_name, status, data_classification, payload_ref,
+        payload_commitment, measures, place
+    )
+)
+SELECT last_position FROM head;
+
+-- name: append_payloads
+-- Follows `append` in its transaction, so the head has moved past these events already.
+INSERT INTO whence.payloads (workspace_id, global_position, user_id, subject_id, ciphertext)
+SELECT head.workspace_id, head.last_position - %(count)s::bigint + place, user_id, subject_id, ciphertext
+FROM whence.workspace_heads head, unnest(
+    %(user_id)b::text[], %(payload_subject)b::text[], %(ciphertext)b::bytea[]
+) WITH ORDINALITY AS t (user_id, subject_id, ciphertext, place)
+WHERE head.workspace_id = %(workspace_id)s AND ciphertext IS NOT NULL;
+
+-- name: stored_before
+-- What is stored under these ids, to compare repeats with.
+SELECT global_position, event_id, parent_event_id, occurred_at, ended_at, schema_version, importance_hint, event_type,
+       session_id, trace_id, agent_id, user_id, subject_id, tool_name, status, data_classification, payload_ref,
+       payload_commitment, measures::text
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND event_id = ANY (%(event_ids)b::uuid[]);
+
+-- name: head
+SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %(workspace_id)s;
+
+-- fragment: envelope
+-- The fields of wire.StoredEvent, in order.
+event_id, global_position, event_type, occurred_at, recorded_at, session_id, trace_id, agent_id, user_id,
+parent_event_id, tool_name, payload_ref, ended_at, status, schema_version, importance_hint, data_classification,
+subject_id, measures::text, payload_commitment IS NOT NULL
+
+-- name: events_after
+SELECT {envelope}
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND global_position > %(after)s
+ORDER BY global_position LIMIT %(limit)s;
+
+-- name: events_of_user_after
+SELECT {envelope}
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s AND global_position > %(after)s
+ORDER BY global_position LIMIT %(limit)s;
+
+-- name: events_of_trace_after
+SELECT {envelope}
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND trace_id = %(trace_id)s AND global_position > %(after)s
+  AND (%(session_id)s::text IS NULL OR session_id = %(session_id)s)
+  AND (%(event_type)s::text IS NULL OR event_type = %(event_type)s)
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+ORDER BY global_position LIMIT %(limit)s;
+
+-- name: events_of_session_after
+SELECT {envelope}
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND session_id = %(session_id)s AND global_position > %(after)s
+  AND (%(event_type)s::text IS NULL OR event_type = %(event_type)s)
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+ORDER BY global_position LIMIT %(limit)s;
+
+-- name: events_of_type_after
+SELECT {envelope}
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND event_type = %(event_type)s AND global_position > %(after)s
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+ORDER BY global_position LIMIT %(limit)s;
+
+-- name: event_by_id
+SELECT {envelope}
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND event_id = %(event_id)s
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s);
+
+-- name: payloads_of_event
+-- The event's own payload first, then what log records said about it, which share its trace.
+SELECT e.event_id, e.event_type, e.schema_version, p.subject_id, p.ciphertext
+FROM whence.events e
+JOIN whence.payloads p ON p.workspace_id = e.workspace_id AND p.global_position = e.global_position
+WHERE e.workspace_id = %(workspace_id)s AND e.trace_id = %(trace_id)s
+  AND (e.event_id = %(event_id)s OR (e.parent_event_id = %(event_id)s AND e.event_type = 'llm.content'))
+  AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+ORDER BY e.event_id <> %(event_id)s, e.occurred_at, e.global_position
+LIMIT %(limit)s;
+
+-- name: lineage_up
+-- The event and its ancestors by parent_event_id, nearest first.
+WITH RECURSIVE chain AS (
+    SELECT e.*, 0 AS depth FROM whence.events e
+    WHERE e.workspace_id = %(workspace_id)s AND e.event_id = %(event_id)s
+      AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+    UNION ALL
+    SELECT e.*, chain.depth + 1 FROM chain
+    JOIN whence.events e ON e.workspace_id = chain.workspace_id AND e.event_id = chain.parent_event_id
+    WHERE chain.depth < %(max_depth)s
+      AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+) CYCLE event_id SET is_cycle USING path
+SELECT {envelope}
+FROM chain WHERE NOT is_cycle ORDER BY depth;
+
+-- name: subject_keys
+SELECT subject_id, wrapped_key, kek_id FROM whence.subject_keys
+WHERE workspace_id = %(workspace_id)s AND subject_id = ANY (%(subject_ids)s);
+
+-- name: add_subject_keys
+-- Sorted by the caller, so that two writers adding the same subjects do not wait for each other in a circle.
+INSERT INTO whence.subject_keys (workspace_id, subject_id, wrapped_key, kek_id, created_at)
+SELECT %(workspace_id)s, subject_id, wrapped_key, %(kek_id)s, %(now)s
+FROM unnest(%(subject_ids)s::text[], %(wrapped_keys)b::bytea[]) AS t (subject_id, wrapped_key)
+ON CONFLICT DO NOTHING;
+
+-- name: installation_kek
+SELECT kek_id FROM whence.installation;
+
+-- name: set_installation_kek
+INSERT INTO whence.installation (kek_id, created_at) VALUES (%(kek_id)s, %(now)s) ON CONFLICT DO NOTHING;

@@ -1,0 +1,100 @@
+"""Settings: defaults, then `whence.toml` in the data directory, then `WHENCE_…` variables, then flags."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from whence.errors import SetupError
+
+CONFIG_FILE = "whence.toml"
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def default_data_dir() -> Path:
+    return Path.home() / ".whence"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="WHENCE_", extra="forbid", frozen=True)
+
+    data_dir: Path = Field(
+        default_factory=default_data_dir,
+        description="Where the embedded database, the keys and the configuration are kept.",
+    )
+    database_url: SecretStr | None = Field(
+        default=None, description="A Postgres 16+ to use instead of the embedded one."
+    )
+    database_owner_url: SecretStr | None = Field(
+        default=None, description="The owner's login, for migrations, where database_url is not the owner's."
+    )
+    key_file: Path | None = Field(
+        default=None, description="The key-encryption key; by default keys/kek.key in the data directory."
+    )
+    host: str = Field(default="127.0.0.1", description="The address to serve on.")
+    port: Port = Field(default=8010, description="The port to serve on; 0 takes a free one.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least severe log line that is written."
+    )
+    log_format: Literal["console", "json"] = Field(
+        default="console", description="Log lines for people or for machines."
+    )
+    max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = Field(
+        default=32 << 20, description="The largest request body, before and after decompression."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings, env_settings)
+
+    @property
+    def kek_path(self) -> Path:
+        return self.key_file or self.data_dir / "keys" / "kek.key"
+
+
+def load_settings(flags: Mapping[str, object | None]) -> Settings:
+    """`flags` are what the command line gave; None means that it gave nothing."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    data_dir = Path(str(given.get("data_dir") or os.environ.get("WHENCE_DATA_DIR") or default_data_dir()))
+    data_dir = data_dir.expanduser().absolute()
+    given["data_dir"] = data_dir
+    in_file = {
+        name: value
+        for name, value in _read_file(data_dir / CONFIG_FILE).items()
+        if f"WHENCE_{name.upper()}" not in os.environ
+    }
+    try:
+        return Settings(**(in_file | given))
+    except ValidationError as error:
+        raise SetupError(_explain(error)) from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise SetupError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SetupError(f"{path} is not valid TOML: {error}") from error
+
+
+def _explain(error: ValidationError) -> str:
+    """Names the setting and never its value, which may be a password."""
+    problems = [
+        f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
+        for item in error.errors(include_input=False)
+    ]
+    return "setting " + "; ".join(problems)

@@ -1,0 +1,152 @@
+"""What travels: the types of requests and answers, shared by the server and its clients."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from whence.errors import FieldError
+
+AwareTime = Annotated[datetime, Meta(tz=True)]
+EventStatus = Literal["pending", "running", "completed", "failed", "timeout"]
+
+
+class Measures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Facts about the operation itself that hold no content: what ran, and what it cost."""
+
+    operation: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    response_model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    finish_reasons: tuple[str, ...] | None = None
+    error_type: str | None = None
+
+
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """An event as a producer sends it."""
+
+    event_id: UUID
+    event_type: str
+    occurred_at: AwareTime
+    session_id: str
+    trace_id: str
+    agent_id: str | None = None
+    user_id: str | None = None
+    parent_event_id: UUID | None = None
+    tool_name: str | None = None
+    payload_ref: str | None = None
+    payload: msgspec.Raw | UnsetType = UNSET
+    ended_at: AwareTime | None = None
+    status: EventStatus | None = None
+    schema_version: int = 1
+    importance_hint: int | None = None
+    data_classification: str | None = None
+    subject_id: str | None = None
+    measures: Measures | None = None
+
+
+class StoredEvent(msgspec.Struct, frozen=True):
+    """An event's envelope as the ledger gives it back. The order of the fields is that of the ledger's queries."""
+
+    event_id: UUID
+    global_position: int
+    event_type: str
+    occurred_at: datetime
+    recorded_at: datetime
+    session_id: str
+    trace_id: str
+    agent_id: str | None
+    user_id: str | None
+    parent_event_id: UUID | None
+    tool_name: str | None
+    payload_ref: str | None
+    ended_at: datetime | None
+    status: EventStatus | None
+    schema_version: int
+    importance_hint: int | None
+    data_classification: str | None
+    subject_id: str | None
+    measures: Measures | None
+    has_payload: bool
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    events: list[StoredEvent]
+    next: int | None
+    """Pass as `after` to go on; null when nothing more is stored now."""
+
+
+class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one item of an append, in input order."""
+
+    event_id: UUID | str | None
+    global_position: int | None
+    status: Literal["accepted", "duplicate", "conflict", "rejected"]
+    errors: tuple[FieldError, ...] = ()
+
+
+class AppendAnswer(msgspec.Struct, frozen=True):
+    accepted: int
+    rejected: int
+    duplicates: int
+    results: list[ItemResult]
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """Where something came from."""
+
+    event_id: UUID
+    global_position: int
+    occurred_at: datetime
+    session_id: str
+    trace_id: str
+    agent_id: str | None
+
+
+class AtlasNode(msgspec.Struct, frozen=True):
+    node_id: str
+    node_type: Literal["event"]
+    attributes: dict[str, str | None]
+    provenance: Provenance
+    scores: dict[str, float]
+    reason: str
+
+
+class AtlasEdge(msgspec.Struct, frozen=True):
+    source: str
+    target: str
+    edge_type: Literal["CAUSED_BY"]
+    properties: dict[str, str]
+
+
+class Pagination(msgspec.Struct, frozen=True):
+    cursor: str | None
+    has_more: bool
+
+
+class AtlasMeta(msgspec.Struct, frozen=True):
+    truncated: bool
+    max_depth: int
+
+
+class Atlas(msgspec.Struct, frozen=True):
+    """A part of the graph: nodes with their provenance and the reason why each is here, and the edges between them."""
+
+    nodes: dict[str, AtlasNode]
+    edges: list[AtlasEdge]
+    pagination: Pagination
+    meta: AtlasMeta
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: Literal["ok", "degraded"]
+    version: str
+    failing: dict[str, str]
+    """The parts that do not work, with the reason."""

@@ -1,0 +1,187 @@
+"""What the database enforces by itself, whatever our own filters do. The tables are walked from the catalog."""
+
+import asyncio
+from collections.abc import Iterator
+from uuid import UUID
+
+import psycopg
+import pytest
+from conftest import Workspace
+from psycopg import Connection, sql
+from samples import event
+
+from whence import db
+from whence.app import App
+
+# Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
+SHARED_TABLES = {"schema_migrations", "installation"}
+
+
+def tables(conn: Connection) -> Iterator[str]:
+    rows = conn.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'whence'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')"
+    ).fetchall()
+    yield from sorted(row[0] for row in rows if row[0] not in SHARED_TABLES)
+
+
+async def test_the_names_of_the_session_variables_are_a_contract() -> None:
+    assert db.SESSION_VAR_WORKSPACE_ID == "app.workspace_id"
+    assert db.SESSION_VAR_USER_ID == "app.user_id"
+
+
+async def test_a_transaction_says_who_it_is_with_literal_set_local(app: App, workspace: Workspace) -> None:
+    strange = "o'brien \\ \"x\"; DROP TABLE whence.events --"
+    async with app.database.transaction(db.Scope(workspace.workspace_id, strange)) as tx:
+        cursor = await tx.execute(
+            "SELECT current_setting('app.workspace_id'), current_setting('app.user_id'), current_user"
+        )
+        assert await cursor.fetchone() == (workspace.workspace_id, strange, "whence_app")
+    async with app.database.transaction(db.Scope(workspace.workspace_id)) as tx:
+        cursor = await tx.execute("SELECT current_user, current_setting('app.user_id', true)")
+        role, user = await cursor.fetchone() or ("", "")
+        assert role == "whence_workspace"
+        assert not user
+
+
+async def test_nothing_of_a_transaction_is_left_on_its_connection(app: App, workspace: Workspace) -> None:
+    async with app.database.transaction(db.Scope(workspace.workspace_id)) as tx:
+        await tx.execute("SELECT 1")
+    for _ in range(20):
+        async with app.database.transaction(None) as tx:
+            cursor = await tx.execute("SELECT current_setting('app.workspace_id', true), current_user")
+            workspace_id, role = await cursor.fetchone() or ("?", "?")
+            assert not workspace_id
+            assert role == "whence_app"
+
+
+async def fill(app: App, workspace: Workspace) -> UUID:
+    stored = event({"text": "mine"}, user_id="ann")
+    await app.ledger.append(workspace.admin, [stored, event({"text": "nobody's"})])
+    await app.identity.add_user(workspace.workspace_id, "ann")
+    return stored.event_id
+
+
+async def test_every_tenant_table_forces_row_level_security_and_starts_its_keys_with_the_workspace(
+    owner: Connection,
+) -> None:
+    found = list(tables(owner))
+    assert "events" in found
+    for name in found:
+        forced = owner.execute(
+            "SELECT relrowsecurity AND relforcerowsecurity FROM pg_class WHERE oid = %s::regclass", (f"whence.{name}",)
+        ).fetchone()
+        assert forced == (True,), f"{name} has no forced row-level security"
+        keys = owner.execute(
+            """SELECT c.conname, a.attname FROM pg_constraint c
+               JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1]
+               WHERE c.conrelid = %s::regclass AND c.contype IN ('p', 'u', 'f')""",
+            (f"whence.{name}",),
+        ).fetchall()
+        assert keys
+        assert {column for _, column in keys} == {"workspace_id"}, f"{name}: {keys}"
+
+
+async def test_a_session_of_the_server_without_variables_sees_and_writes_nothing(
+    app: App, workspace: Workspace, owner: Connection, raw_app: Connection
+) -> None:
+    await fill(app, workspace)
+    for role in ("whence_app", "whence_workspace"):
+        raw_app.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+        for name in tables(owner):
+            count = raw_app.execute(sql.SQL("SELECT count(*) FROM whence.{}").format(sql.Identifier(name))).fetchone()
+            assert count == (0,), f"{role} sees rows of {name}"
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            raw_app.execute(
+                "INSERT INTO whence.workspaces (workspace_id, created_at) VALUES ('intruder', now())"
+            )
+
+
+async def test_no_table_shows_rows_of_another_workspace_or_user_even_without_a_filter(
+    app: App, workspace: Workspace, owner: Connection, raw_app: Connection
+) -> None:
+    await fill(app, workspace)
+    for name in tables(owner):
+        everything = sql.SQL("SELECT * FROM whence.{}").format(sql.Identifier(name))
+        with raw_app.transaction():
+            raw_app.execute("SET LOCAL ROLE whence_workspace")
+            raw_app.execute("SET LOCAL app.workspace_id = 'somebody-else'")
+            assert raw_app.execute(everything).fetchall() == [], name
+        with raw_app.transaction():
+            raw_app.execute(sql.SQL("SET LOCAL app.workspace_id = {}").format(workspace.workspace_id))
+            raw_app.execute("SET LOCAL app.user_id = 'bob'")
+            cursor = raw_app.execute(everything)
+            columns = [column.name for column in cursor.description or ()]
+            if "user_id" in columns:
+                assert cursor.fetchall() == [], name
+
+
+async def test_a_user_reads_own_rows_without_a_filter(app: App, workspace: Workspace, raw_app: Connection) -> None:
+    mine = await fill(app, workspace)
+    with raw_app.transaction():
+        raw_app.execute(sql.SQL("SET LOCAL app.workspace_id = {}").format(workspace.workspace_id))
+        raw_app.execute("SET LOCAL app.user_id = 'ann'")
+        assert raw_app.execute("SELECT event_id FROM whence.events").fetchall() == [(mine,)]
+        assert raw_app.execute("SELECT count(*) FROM whence.payloads").fetchone() == (1,)
+
+
+async def test_the_server_role_owns_nothing_and_cannot_reach_beyond_its_rows(
+    owner: Connection, raw_app: Connection
+) -> None:
+    rights = raw_app.execute(
+        "SELECT rolsuper, rolbypassrls, rolcreatedb, rolcreaterole, rolreplication FROM pg_roles WHERE rolname = current_user"
+    ).fetchone()
+    assert rights == (False, False, False, False, False)
+    owned = raw_app.execute(
+        "SELECT count(*) FROM pg_class WHERE relowner IN (SELECT oid FROM pg_roles WHERE rolname IN ('whence_app', 'whence_workspace'))"
+    ).fetchone()
+    assert owned == (0,)
+    for role in ("whence_app", "whence_workspace"):
+        raw_app.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+        for name in (*tables(owner), *SHARED_TABLES):
+            table = sql.Identifier("whence", name)
+            for forbidden in (
+                sql.SQL("TRUNCATE {}").format(table),
+                sql.SQL("DELETE FROM {}").format(table),
+                sql.SQL("ALTER TABLE {} ADD COLUMN x int").format(table),
+                sql.SQL("ALTER TABLE {} DISABLE ROW LEVEL SECURITY").format(table),
+                sql.SQL("DROP TABLE {}").format(table),
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    raw_app.execute(forbidden)
+        for forbidden in (
+            "CREATE TABLE whence.x (id int)",
+            "CREATE TABLE public.x (id int)",
+            "CREATE SCHEMA x",
+            "CREATE ROLE x",
+            "SELECT rolpassword FROM pg_authid",
+            "SELECT pg_read_file('postgresql.conf')",
+            "SET ROLE whence_owner",
+            "UPDATE whence.events SET session_id = 'x'",
+            "COPY whence.events TO PROGRAM 'true'",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                raw_app.execute(forbidden)
+
+
+async def test_even_the_owner_of_the_schema_sees_no_rows(app: App, workspace: Workspace, owner: Connection) -> None:
+    await fill(app, workspace)
+    for name in tables(owner):
+        count = owner.execute(sql.SQL("SELECT count(*) FROM whence.{}").format(sql.Identifier(name))).fetchone()
+        assert count == (0,), name
+
+
+async def test_a_connection_that_died_in_the_pool_is_replaced(app: App, workspace: Workspace) -> None:
+    async with app.database.transaction(None) as tx:
+        cursor = await tx.execute("SELECT pg_backend_pid()")
+        pids = {row[0] for row in await cursor.fetchall()}
+    with psycopg.connect(app_superuser(app), autocommit=True) as conn:
+        for pid in pids:
+            conn.execute("SELECT pg_terminate_backend(%s)", (pid,))
+    await asyncio.sleep(0.2)
+    assert await app.identity.workspace_exists(workspace.workspace_id)
+
+
+def app_superuser(app: App) -> str:
+    """The app role may end its own sessions."""
+    with db.embedded.start(app.settings.data_dir) as server:
+        return server.app_conninfo

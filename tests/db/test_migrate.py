@@ -1,0 +1,69 @@
+"""Migrations: once each, in order, under a lock, and no surprise in what they make."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from make_schema import SCHEMA, dump
+from psycopg import connect
+
+from whence.db import embedded
+from whence.db import migrate as migrating
+from whence.db.migrate import Migration, check_history, migrate, migrations, pending
+from whence.errors import DatabaseError
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.EmbeddedServer]:
+    with embedded.start(tmp_path_factory.mktemp("empty") / "data") as server:
+        yield server
+
+
+def test_processes_that_migrate_at_once_apply_each_migration_once(empty: embedded.EmbeddedServer) -> None:
+    assert pending(empty.app_conninfo) == [m.name for m in migrations()]
+    applied: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: applied.extend(migrate(empty.owner_conninfo)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert applied == [m.name for m in migrations()]
+    assert pending(empty.app_conninfo) == []
+
+
+def test_the_chain_of_migrations_makes_the_committed_schema(postgres: embedded.EmbeddedServer) -> None:
+    committed = SCHEMA.read_text().split("\n\n", 1)[1]
+    assert dump(postgres.owner_conninfo) == committed, "run `make schema` and look at the difference"
+
+
+def test_a_migration_that_was_edited_after_it_ran_is_refused() -> None:
+    known = [Migration(1, "0001_a", b"SELECT 1")]
+    with pytest.raises(DatabaseError, match="0001_a is not the one that was applied"):
+        check_history({1: b"another digest"}, known)
+
+
+def test_a_database_of_a_newer_whence_is_refused() -> None:
+    with pytest.raises(DatabaseError, match="install a newer one"):
+        check_history({1: b"", 2: b""}, [Migration(1, "0001_a", b"SELECT 1")])
+
+
+def test_a_migration_that_fails_leaves_nothing(empty: embedded.EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    migrate(empty.owner_conninfo)
+    last = len(migrations())
+    broken = Migration(last + 1, "broken", b"CREATE TABLE whence.half_made (id int); SELECT 1/0")
+    known = [*migrations(), broken]
+    monkeypatch.setattr(migrating, "migrations", lambda: known)
+    with pytest.raises(DatabaseError, match="migration failed: division by zero"):
+        migrate(empty.owner_conninfo)
+    with connect(empty.owner_conninfo) as conn:
+        assert conn.execute("SELECT to_regclass('whence.half_made')").fetchone() == (None,)
+        assert conn.execute("SELECT max(version) FROM whence.schema_migrations").fetchone() == (last,)
+
+
+def test_a_database_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseError, match="cannot be reached"):
+        pending(f"host={tmp_path} dbname=nothing user=nobody")

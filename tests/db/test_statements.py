@@ -1,0 +1,41 @@
+"""Every statement of every queries.sql is one that Postgres accepts against the schema as it is."""
+
+import re
+from pathlib import Path
+
+import pytest
+from psycopg import Connection
+
+import whence
+from whence.db.queries import load
+
+_PLACEHOLDER = re.compile(rb"%\((\w+)\)[sbt]")
+_SOURCE = Path(whence.__file__).parent
+_PACKAGES = sorted(
+    ".".join(("whence", *path.parent.relative_to(_SOURCE).parts)) for path in _SOURCE.rglob("queries.sql")
+)
+_STATEMENTS = [(package, name) for package in _PACKAGES for name in load(package)]
+
+
+def numbered(statement: bytes) -> bytes:
+    """The statement with `$1`, `$2`, … as PREPARE wants them."""
+    names: list[bytes] = []
+
+    def number(found: re.Match[bytes]) -> bytes:
+        if found[1] not in names:
+            names.append(found[1])
+        return b"$%d" % (names.index(found[1]) + 1)
+
+    return _PLACEHOLDER.sub(number, statement)
+
+
+@pytest.mark.parametrize(("package", "name"), _STATEMENTS)
+def test_statement_can_be_prepared(owner: Connection, package: str, name: str) -> None:
+    owner.execute("SET ROLE whence_workspace")
+    if name in {"installation_kek", "set_installation_kek"}:
+        owner.execute("SET ROLE whence_app")
+    owner.execute(b"PREPARE s AS " + numbered(load(package)[name]))
+
+
+def test_every_statement_says_what_it_is_for_or_is_plain_from_its_name() -> None:
+    assert len(_STATEMENTS) == len(set(_STATEMENTS)) > 20

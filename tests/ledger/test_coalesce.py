@@ -1,0 +1,170 @@
+"""Coalescing: neighbours share commits, and a poisoned one fails alone."""
+
+import asyncio
+import uuid
+
+import msgspec
+import pytest
+from conftest import Workspace
+from samples import event
+
+from whence.app import App
+from whence.db import Database, Scope
+from whence.errors import NotFound, Overloaded, Unavailable
+from whence.ledger import coalesce
+from whence.ledger.append import Entry
+from whence.ledger.coalesce import LARGE_BATCH_EVENTS, Coalescer
+
+
+def commits(app: App) -> float:
+    return app.registry.get_sample_value("whence_append_group_events_count") or 0
+
+
+async def test_appends_that_arrive_together_share_commits(app: App, workspace: Workspace) -> None:
+    before = commits(app)
+    outcomes = await asyncio.gather(*(app.ledger.append(workspace.admin, [event()]) for _ in range(200)))
+    assert sorted(outcome.position or 0 for [outcome] in outcomes) == list(range(1, 201))
+    assert commits(app) - before <= 10
+
+
+async def test_an_append_waits_for_at_most_two_commits(app: App, workspace: Workspace) -> None:
+    """Large batches are queued ahead; a small append is in the group after the one under way all the same."""
+    coalescer = app.ledger._coalescer
+    groups: list[int] = []
+    store = coalescer._store_group
+
+    async def counted(workspace_id: str, group: list[coalesce._Waiting]) -> None:
+        await store(workspace_id, group)
+        groups.append(sum(len(waiting.entries) for waiting in group))
+
+    coalescer._store_group = counted  # type: ignore[method-assign]
+    try:
+        batches = [
+            asyncio.create_task(app.ledger.append(workspace.admin, [event() for _ in range(LARGE_BATCH_EVENTS)]))
+            for _ in range(6)
+        ]
+        while workspace.workspace_id not in coalescer._lanes:
+            await asyncio.sleep(0)
+        before = len(groups)
+        await app.ledger.append(workspace.admin, [event()])
+        assert len(groups) - before <= 2
+        await asyncio.gather(*batches)
+    finally:
+        del coalescer._store_group
+    assert await app.ledger.heads.read(workspace.workspace_id) == 6 * LARGE_BATCH_EVENTS + 1
+
+
+async def together(app: App, workspace: Workspace, entries: list[Entry]) -> list[str]:
+    """Stores the entries as neighbours in one group, past the ledger's own checks, and says what became of each."""
+    coalescer = Coalescer(
+        app.database,
+        app.clock,
+        registry=app.registry.__class__(),
+        on_commit=lambda *_: None,
+        on_refusal=lambda _, entry: app.ledger.keys.forget(workspace.workspace_id, entry.payload_subject or ""),
+    )
+    results = await asyncio.gather(*(coalescer.store(workspace.workspace_id, [entry]) for entry in entries))
+    return [outcome.status for [outcome] in results]
+
+
+POISON = {
+    "a NUL byte": Entry(event(tool_name="a\x00b")),
+    "a lone surrogate": Entry(event(session_id="\ud800")),
+    "a broken check": Entry(event(importance_hint=99)),
+    "a number too large": Entry(event(schema_version=1 << 40)),
+    "a foreign key": Entry(event(), bytes(32), "no such subject", b"sealed under a key that is gone"),
+    "a time that Postgres does not know": Entry(event(ended_at="yesterday")),
+}
+
+
+@pytest.mark.parametrize("poison", POISON)
+@pytest.mark.parametrize("place", [0, 3, 6])
+async def test_a_poisoned_append_fails_alone(app: App, workspace: Workspace, poison: str, place: int) -> None:
+    entries = [Entry(event()) for _ in range(6)]
+    entries.insert(place, POISON[poison]._replace(event=msgspec.structs.replace(POISON[poison].event, event_id=uuid.uuid4())))
+    statuses = await together(app, workspace, entries)
+    expected = ["accepted"] * 6
+    expected.insert(place, "rejected")
+    assert statuses == expected
+    page = await app.ledger.page(workspace.admin.scope, 0, 10)
+    assert [stored.global_position for stored in page.events] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_poisoned_event_in_a_large_batch_fails_alone(app: App, workspace: Workspace) -> None:
+    entries = [Entry(event()) for _ in range(LARGE_BATCH_EVENTS)]
+    entries[150] = Entry(event(schema_version=1 << 40))
+    outcomes = await app.ledger._coalescer.store(workspace.workspace_id, entries)
+    assert [n for n, outcome in enumerate(outcomes) if outcome.status != "accepted"] == [150]
+    assert await app.ledger.heads.read(workspace.workspace_id) == LARGE_BATCH_EVENTS - 1
+
+
+async def test_a_conflicting_append_fails_alone(app: App, workspace: Workspace) -> None:
+    first = event()
+    await app.ledger.append(workspace.admin, [first])
+    changed = msgspec.structs.replace(first, session_id="other")
+    entries = [Entry(event()), Entry(changed), Entry(first), Entry(event())]
+    assert await together(app, workspace, entries) == ["accepted", "conflict", "duplicate", "accepted"]
+
+
+async def test_what_the_database_refused_is_named_without_quoting_it(app: App, workspace: Workspace) -> None:
+    coalescer = app.ledger._coalescer
+    [[checked], [keyless]] = await asyncio.gather(
+        coalescer.store(workspace.workspace_id, [Entry(event(importance_hint=99, tool_name="secret tool"))]),
+        coalescer.store(workspace.workspace_id, [Entry(event(), bytes(32), "nobody", b"x")]),
+    )
+    assert checked.errors[0].message == "the database refused it: events_importance_range"
+    assert keyless.errors[0].field == "subject_id"
+
+
+async def test_a_key_that_vanished_is_made_anew_for_the_next_event(app: App, workspace: Workspace) -> None:
+    """The key is in this process' memory, but not in the database any more."""
+    await app.ledger.keys.ensure(workspace.workspace_id, {"ann"})
+    ghost = await app.ledger.keys.ensure(workspace.workspace_id, {"ghost"})
+    app.ledger.keys._cache[workspace.workspace_id, "gone"] = (float("inf"), ghost["ghost"])
+    [outcome] = await app.ledger.append(workspace.admin, [event({"n": 1}, subject_id="gone")])
+    assert (outcome.status, outcome.errors[0].field) == ("rejected", "subject_id")
+    [outcome] = await app.ledger.append(workspace.admin, [event({"n": 1}, subject_id="gone")])
+    assert outcome.status == "accepted"
+
+
+async def test_a_full_queue_refuses_instead_of_growing(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coalesce, "MAX_QUEUED_EVENTS", 50)
+    results = await asyncio.gather(
+        *(app.ledger.append(workspace.admin, [event()]) for _ in range(120)), return_exceptions=True
+    )
+    refused = [r for r in results if isinstance(r, Overloaded)]
+    stored = [r for r in results if isinstance(r, list)]
+    assert refused
+    assert len(stored) + len(refused) == 120
+    assert await app.ledger.heads.read(workspace.workspace_id) == len(stored)
+
+
+async def test_a_workspace_that_does_not_exist_stores_nothing(app: App) -> None:
+    with pytest.raises(NotFound):
+        await app.ledger._coalescer.store("w-nowhere", [Entry(event())])
+
+
+async def test_every_waiter_is_told_when_the_database_does_not_answer(app: App, workspace: Workspace) -> None:
+    class Gone(Database):
+        def transaction(self, scope: Scope | None) -> object:  # type: ignore[override]
+            raise Unavailable("the database does not answer")
+
+    coalescer = Coalescer(
+        Gone.__new__(Gone), app.clock, app.registry.__class__(), on_commit=lambda *_: None, on_refusal=lambda *_: None
+    )
+    results = await asyncio.gather(
+        *(coalescer.store(workspace.workspace_id, [Entry(event())]) for _ in range(5)), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [Unavailable] * 5
+
+
+async def test_a_client_that_gives_up_does_not_undo_its_neighbours(app: App, workspace: Workspace) -> None:
+    tasks = [asyncio.create_task(app.ledger.append(workspace.admin, [event()])) for _ in range(10)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    tasks[3].cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results[3], asyncio.CancelledError)
+    assert all(isinstance(result, list) for n, result in enumerate(results) if n != 3)

@@ -1,0 +1,125 @@
+"""Payloads: encrypted under their subject's key, opened by who may read them, committed to by their event."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from conftest import Workspace
+from samples import event
+
+from whence.app import App
+from whence.crypto import LocalKeyProvider, SubjectKey, commit
+from whence.db import Scope
+from whence.errors import NotFound, SetupError
+from whence.ledger import _place
+from whence.ledger.payloads import SubjectKeys, canonical, subject_of
+
+
+@pytest.mark.parametrize("payload", [None, 0, "", [], {}, "text", {"a": {"b": [1, 2.5, True, None, "\x00 ü 🙂"]}}, 10**30])
+async def test_any_json_comes_back_as_it_was_sent(app: App, workspace: Workspace, payload: object) -> None:
+    sent = event(payload)
+    await app.ledger.append(workspace.admin, [sent])
+    assert await app.ledger.payload(workspace.admin.scope, sent.event_id) == bytes(sent.payload)
+
+
+async def test_an_event_without_a_payload_has_none(app: App, workspace: Workspace) -> None:
+    sent = event()
+    await app.ledger.append(workspace.admin, [sent])
+    assert not (await app.ledger.get(workspace.admin.scope, sent.event_id)).has_payload
+    with pytest.raises(NotFound, match="no payload"):
+        await app.ledger.payload(workspace.admin.scope, sent.event_id)
+
+
+async def test_each_subject_has_a_key_of_its_own(app: App, workspace: Workspace) -> None:
+    events = [event({}, subject_id="patient", user_id="ann"), event({}, user_id="ann"), event({})]
+    await app.ledger.append(workspace.admin, events)
+    assert [subject_of(e) for e in events] == ["patient", "ann", "*"]
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        rows = await (await tx.execute("SELECT subject_id, wrapped_key FROM whence.subject_keys ORDER BY 1")).fetchall()
+        used = await (await tx.execute("SELECT subject_id FROM whence.payloads ORDER BY global_position")).fetchall()
+    assert [row[0] for row in rows] == ["*", "ann", "patient"]
+    assert len({bytes(row[1]) for row in rows}) == 3
+    assert [row[0] for row in used] == ["patient", "ann", "*"]
+
+
+async def test_a_user_reads_own_payloads_only(app: App, workspace: Workspace) -> None:
+    hers = event({"text": "private"})
+    await app.ledger.append(workspace.user("ann"), [hers])
+    assert await app.ledger.payload(workspace.user("ann").scope, hers.event_id) == b'{"text":"private"}'
+    with pytest.raises(NotFound, match="no such event"):
+        await app.ledger.payload(workspace.user("bob").scope, hers.event_id)
+
+
+async def test_a_payload_moved_to_another_event_does_not_open(app: App, workspace: Workspace) -> None:
+    keys = await app.ledger.keys.ensure(workspace.workspace_id, {"*"})
+    one, two = event(), event()
+    sealed = keys["*"].seal(_place(workspace.workspace_id, one.event_id), b"{}", b"{}")
+    with pytest.raises(SetupError, match="does not decrypt"):
+        keys["*"].open(_place(workspace.workspace_id, two.event_id), sealed.ciphertext)
+
+
+async def test_an_auditor_with_the_salt_can_check_the_commitment(app: App, workspace: Workspace) -> None:
+    sent = event({"b": 1, "a": 2})
+    await app.ledger.append(workspace.admin, [sent])
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        row = await (await tx.execute("SELECT payload_commitment FROM whence.events")).fetchone()
+    assert row is not None
+    key = (await app.ledger.keys.ensure(workspace.workspace_id, {"*"}))["*"]
+    salt = key.salt(_place(workspace.workspace_id, sent.event_id))
+    assert commit(salt, b'{"a":2,"b":1}') == bytes(row[0])
+    assert commit(salt, b'{"a":2,"b":2}') != bytes(row[0])
+
+
+def test_equal_json_has_one_canonical_form() -> None:
+    assert canonical(b'{"b": 1,\n "a": [1.0, "\\u00e9"]}') == canonical('{"a":[1.0,"é"],"b":1}'.encode())
+    assert canonical(b"1") != canonical(b'"1"')
+
+
+def test_keys_do_not_show_in_a_repr() -> None:
+    key = SubjectKey.generate()
+    provider = LocalKeyProvider(key)
+    for shown in (repr(SubjectKey(key)), repr(provider), str(vars(SubjectKey(key)).keys())):
+        assert key.hex() not in shown
+        assert repr(key) not in shown
+    assert provider.kek_id in repr(provider)
+
+
+def test_the_key_file_is_made_once_and_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "kek.key"
+    first = LocalKeyProvider.from_file(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert LocalKeyProvider.from_file(path).kek_id == first.kek_id
+    assert [p.name for p in path.parent.iterdir()] == ["kek.key"]
+    assert first.unwrap(first.wrap([b"k" * 32])) == [b"k" * 32]
+
+
+@pytest.mark.parametrize("content", ["", "zz", "00" * 31, "00" * 33])
+def test_a_damaged_key_file_is_a_clear_error_and_is_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "kek.key"
+    path.write_text(content)
+    with pytest.raises(SetupError, match="restore it from a backup"):
+        LocalKeyProvider.from_file(path)
+    assert path.read_text() == content
+
+
+async def test_another_key_file_is_refused_at_start(app: App, tmp_path: Path) -> None:
+    other = LocalKeyProvider.from_file(tmp_path / "other.key")
+    with pytest.raises(SetupError, match="restore the right key file"):
+        await SubjectKeys(app.database, other, app.clock).check_provider()
+    with pytest.raises(SetupError, match="is it the right key file"):
+        other.unwrap(LocalKeyProvider(b"k" * 32).wrap([b"x" * 32]))
+
+
+async def test_log_records_complete_the_payload_of_their_span_whichever_came_first(
+    app: App, workspace: Workspace
+) -> None:
+    span = event({"name": "chat", "attributes": {"a": 1}}, event_type="llm.generate")
+    asked = event({"input_messages": [1], "attributes": {"b": 2}}, event_type="llm.content", parent_event_id=span.event_id)
+    said = event({"input_messages": [2], "output_messages": [3]}, event_type="llm.content", parent_event_id=span.event_id)
+    child = event({"input_messages": ["not part of it"]}, parent_event_id=span.event_id)
+    await app.ledger.append(workspace.admin, [asked, child])
+    await app.ledger.append(workspace.admin, [span, said])
+    joined = msgspec.json.decode(await app.ledger.payload(workspace.admin.scope, span.event_id))
+    assert joined == {"name": "chat", "attributes": {"a": 1}, "input_messages": [1, 2], "output_messages": [3]}
+    own = await app.ledger.payload(workspace.admin.scope, asked.event_id)
+    assert own == bytes(asked.payload)

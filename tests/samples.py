@@ -1,0 +1,40 @@
+"""Events to send, as small as they can be or as a test wants them."""
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from whence.wire import Event
+
+
+def sample(**fields: Any) -> dict[str, Any]:
+    """An event as JSON values."""
+    given: dict[str, Any] = {
+        "event_id": str(uuid.uuid4()),
+        "event_type": "tool.execute",
+        "occurred_at": "2026-01-02T03:04:05Z",
+        "session_id": "s1",
+        "trace_id": "t1",
+    }
+    return given | fields
+
+
+def event(payload: Any = msgspec.UNSET, **fields: Any) -> Event:
+    """An event as the ledger takes it."""
+    given: dict[str, Any] = {
+        "event_id": uuid.uuid4(),
+        "event_type": "tool.execute",
+        "occurred_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "session_id": "s1",
+        "trace_id": "t1",
+    }
+    if payload is not msgspec.UNSET:
+        given["payload"] = msgspec.Raw(msgspec.json.encode(payload))
+    return Event(**(given | fields))
+
+
+def new_id() -> UUID:
+    return uuid.uuid4()
