@@ -151,7 +151,9 @@ async def in_tasks(work: Callable[[int], "asyncio.Future[None]"], count: int) ->
 
 def percentiles(values: list[float]) -> dict[str, float]:
     ordered = sorted(values)
-    return {f"p{p}_ms": round(ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))] * 1e3, 3) for p in (50, 95, 99)}
+    return {
+        f"p{p}_ms": round(ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))] * 1e3, 3) for p in (50, 95, 99)
+    }
 
 
 def machine() -> dict[str, object]:

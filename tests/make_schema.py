@@ -20,7 +20,9 @@ def dump(owner_conninfo: str) -> str:
     """The schema of a migrated database, in a form that only a change of the schema changes."""
     password = str(conninfo_to_dict(owner_conninfo)["password"])
     command = [embedded.binary("pg_dump"), "--schema-only", "--schema=whence", owner_conninfo]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"PGPASSWORD": password})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"PGPASSWORD": password}
+    )
     return re.sub(r"\n{3,}", "\n\n", _PASSING.sub("", done.stdout)).strip() + "\n"
 
 

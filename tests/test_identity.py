@@ -4,8 +4,8 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from conftest import Workspace
 
+from conftest import Workspace
 from whence.app import App
 from whence.db import Scope
 from whence.errors import Conflict, InvalidInput, NotFound, Unauthenticated
@@ -33,7 +33,19 @@ async def test_only_a_hash_of_a_key_is_stored(app: App, workspace: Workspace) ->
     assert len(rows) == 2
 
 
-@pytest.mark.parametrize("damage", [lambda k: k[:-1], lambda k: k[:-1] + ("A" if k[-1] != "A" else "B"), lambda k: k.upper(), lambda _: "", lambda _: "uk_default", lambda k: k.replace("w-", "v-"), lambda k: k + "\x00", lambda _: "uk_ü.é.\ud800"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda k: k[:-1],
+        lambda k: k[:-1] + ("A" if k[-1] != "A" else "B"),
+        lambda k: k.upper(),
+        lambda _: "",
+        lambda _: "uk_default",
+        lambda k: k.replace("w-", "v-"),
+        lambda k: k + "\x00",
+        lambda _: "uk_ü.é.\ud800",
+    ],
+)
 async def test_a_key_that_is_not_exactly_right_is_refused(app: App, workspace: Workspace, damage: object) -> None:
     key = await app.identity.add_user(workspace.workspace_id, "ann")
     with pytest.raises(Unauthenticated) as refused:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from whence.clock import Clock, system_clock
 from whence.crypto import LocalKeyProvider
 from whence.db import Database, embedded
 from whence.db.migrate import migrate, pending
-from whence.errors import Conflict, SetupError
+from whence.errors import Conflict, DatabaseError, SetupError
 from whence.identity import Identity
 from whence.ledger import Ledger
 from whence.settings import Settings
@@ -46,26 +46,24 @@ class Logins:
 
 
 @asynccontextmanager
-async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncIterator[App]:
+async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncGenerator[App]:
     """Everything that a command or the server works with, on a schema that is up to date."""
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
-            await asyncio.to_thread(migrate, logins.owner)
+            await asyncio.to_thread(_migrate, logins.owner)
         provider = LocalKeyProvider.from_file(settings.kek_path)
         async with Database(logins.app) as database:
             registry = CollectorRegistry()
             ledger = Ledger(database, provider, clock, registry)
             await ledger.keys.check_provider()
             try:
-                yield App(
-                    settings, clock, database, Identity(database, clock), ledger, registry, asyncio.Event()
-                )
+                yield App(settings, clock, database, Identity(database, clock), ledger, registry, asyncio.Event())
             finally:
                 await ledger.close()
 
 
 @asynccontextmanager
-async def reach_database(settings: Settings) -> AsyncIterator[Logins]:
+async def reach_database(settings: Settings) -> AsyncGenerator[Logins]:
     """The configured database, or the embedded one, which runs as long as somebody uses it."""
     if settings.database_url is not None:
         url = settings.database_url.get_secret_value()
@@ -77,6 +75,13 @@ async def reach_database(settings: Settings) -> AsyncIterator[Logins]:
         yield Logins(server.app_conninfo, server.owner_conninfo)
     finally:
         await asyncio.to_thread(server.release)
+
+
+def _migrate(owner: str) -> None:
+    try:
+        migrate(owner)
+    except DatabaseError as error:
+        raise DatabaseError(f"{error.detail}; run `whence migrate` with the owner's URL") from error
 
 
 def admin_key_file(settings: Settings) -> Path:

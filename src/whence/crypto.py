@@ -67,9 +67,7 @@ class LocalKeyProvider:
         try:
             return [aes_key_unwrap_with_padding(self._kek, key) for key in wrapped]
         except InvalidUnwrap as error:
-            raise SetupError(
-                f"a subject key was not wrapped by {self.kek_id}: is it the right key file?"
-            ) from error
+            raise SetupError(f"a subject key was not wrapped by {self.kek_id}: is it the right key file?") from error
 
 
 def _create_key_file(path: Path) -> None:

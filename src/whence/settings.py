@@ -65,7 +65,7 @@ class Settings(BaseSettings):
 
 def load_settings(flags: Mapping[str, object | None]) -> Settings:
     """`flags` are what the command line gave; None means that it gave nothing."""
-    given = {name: value for name, value in flags.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     data_dir = Path(str(given.get("data_dir") or os.environ.get("WHENCE_DATA_DIR") or default_data_dir()))
     data_dir = data_dir.expanduser().absolute()
     given["data_dir"] = data_dir
@@ -94,7 +94,6 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _explain(error: ValidationError) -> str:
     """Names the setting and never its value, which may be a password."""
     problems = [
-        f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
-        for item in error.errors(include_input=False)
+        f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors(include_input=False)
     ]
     return "setting " + "; ".join(problems)

@@ -86,7 +86,7 @@ class EventPage(msgspec.Struct, frozen=True):
 class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of one item of an append, in input order."""
 
-    event_id: UUID | str | None
+    event_id: str | None
     global_position: int | None
     status: Literal["accepted", "duplicate", "conflict", "rejected"]
     errors: tuple[FieldError, ...] = ()

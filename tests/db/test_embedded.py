@@ -114,6 +114,11 @@ def kill(*pids: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def kill_watchdog(data_dir: Path) -> None:
+    kill(*watchdogs(data_dir))
+    assert eventually(lambda: embedded.status(data_dir).watchdog_alive is False)
+
+
 def eventually(condition: Callable[[], object]) -> bool:
     deadline = time.monotonic() + PATIENCE
     while not condition():
@@ -283,8 +288,7 @@ def test_a_killed_process_leaves_no_server_and_loses_no_commit(data_dir: Path, h
 def test_a_killed_watchdog_is_replaced_by_the_next_start(data_dir: Path, hold: Hold) -> None:
     one = hold(data_dir)
     assert one.conninfo
-    kill(*watchdogs(data_dir))
-    assert eventually(lambda: embedded.status(data_dir).watchdog_alive is False)
+    kill_watchdog(data_dir)
     two = hold(data_dir)
     assert two.conninfo
     assert embedded.status(data_dir).watchdog_alive
@@ -296,7 +300,7 @@ def test_a_killed_watchdog_is_replaced_by_the_next_start(data_dir: Path, hold: H
 def test_a_killed_watchdog_is_replaced_by_whoever_leaves(data_dir: Path, hold: Hold) -> None:
     holder = hold(data_dir)
     assert holder.conninfo
-    kill(*watchdogs(data_dir))
+    kill_watchdog(data_dir)
     holder.leave()
     assert embedded.wait_until_stopped(data_dir, PATIENCE)
 
@@ -353,7 +357,7 @@ def test_a_server_that_hangs_in_a_fast_shutdown_is_stopped_at_once(
 def test_a_server_without_process_and_watchdog_is_taken_over(data_dir: Path, hold: Hold) -> None:
     holder = hold(data_dir)
     started = execute(holder.conninfo, "SELECT pg_postmaster_start_time()")
-    kill(*watchdogs(data_dir))
+    kill_watchdog(data_dir)
     holder.kill()
     with embedded.start(data_dir) as server:
         assert execute(server.owner_conninfo, "SELECT pg_postmaster_start_time()") == started
@@ -498,7 +502,7 @@ def nobody() -> pwd.struct_passwd:
         pytest.skip("only root can become another user")
     nobody = pwd.getpwnam("nobody")
     with contextlib.suppress(OSError):
-        if runs_as(nobody, [embedded._binary("postgres"), "--version"]):
+        if runs_as(nobody, [embedded.binary("postgres"), "--version"]):
             return nobody
     pytest.skip("the Postgres binaries are in a folder that nobody cannot read")
 

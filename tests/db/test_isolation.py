@@ -6,10 +6,10 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from conftest import Workspace
 from psycopg import Connection, sql
-from samples import event
 
+from conftest import Workspace
+from samples import event
 from whence import db
 from whence.app import App
 
@@ -19,7 +19,8 @@ SHARED_TABLES = {"schema_migrations", "installation"}
 
 def tables(conn: Connection) -> Iterator[str]:
     rows = conn.execute(
-        "SELECT relname FROM pg_class WHERE relnamespace = 'whence'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')"
+        """SELECT relname FROM pg_class
+           WHERE relnamespace = 'whence'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')"""
     ).fetchall()
     yield from sorted(row[0] for row in rows if row[0] not in SHARED_TABLES)
 
@@ -30,7 +31,7 @@ async def test_the_names_of_the_session_variables_are_a_contract() -> None:
 
 
 async def test_a_transaction_says_who_it_is_with_literal_set_local(app: App, workspace: Workspace) -> None:
-    strange = "o'brien \\ \"x\"; DROP TABLE whence.events --"
+    strange = 'o\'brien \\ "x"; DROP TABLE whence.events --'
     async with app.database.transaction(db.Scope(workspace.workspace_id, strange)) as tx:
         cursor = await tx.execute(
             "SELECT current_setting('app.workspace_id'), current_setting('app.user_id'), current_user"
@@ -91,9 +92,7 @@ async def test_a_session_of_the_server_without_variables_sees_and_writes_nothing
             count = raw_app.execute(sql.SQL("SELECT count(*) FROM whence.{}").format(sql.Identifier(name))).fetchone()
             assert count == (0,), f"{role} sees rows of {name}"
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            raw_app.execute(
-                "INSERT INTO whence.workspaces (workspace_id, created_at) VALUES ('intruder', now())"
-            )
+            raw_app.execute("INSERT INTO whence.workspaces (workspace_id, created_at) VALUES ('intruder', now())")
 
 
 async def test_no_table_shows_rows_of_another_workspace_or_user_even_without_a_filter(
@@ -128,11 +127,13 @@ async def test_the_server_role_owns_nothing_and_cannot_reach_beyond_its_rows(
     owner: Connection, raw_app: Connection
 ) -> None:
     rights = raw_app.execute(
-        "SELECT rolsuper, rolbypassrls, rolcreatedb, rolcreaterole, rolreplication FROM pg_roles WHERE rolname = current_user"
+        """SELECT rolsuper, rolbypassrls, rolcreatedb, rolcreaterole, rolreplication
+           FROM pg_roles WHERE rolname = current_user"""
     ).fetchone()
     assert rights == (False, False, False, False, False)
     owned = raw_app.execute(
-        "SELECT count(*) FROM pg_class WHERE relowner IN (SELECT oid FROM pg_roles WHERE rolname IN ('whence_app', 'whence_workspace'))"
+        """SELECT count(*) FROM pg_class WHERE relowner IN (
+               SELECT oid FROM pg_roles WHERE rolname IN ('whence_app', 'whence_workspace'))"""
     ).fetchone()
     assert owned == (0,)
     for role in ("whence_app", "whence_workspace"):

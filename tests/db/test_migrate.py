@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from make_schema import SCHEMA, dump
 from psycopg import connect
 
+from make_schema import SCHEMA, dump
 from whence.db import embedded
 from whence.db import migrate as migrating
 from whence.db.migrate import Migration, check_history, migrate, migrations, pending
@@ -23,10 +23,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Embedde
 def test_processes_that_migrate_at_once_apply_each_migration_once(empty: embedded.EmbeddedServer) -> None:
     assert pending(empty.app_conninfo) == [m.name for m in migrations()]
     applied: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: applied.extend(migrate(empty.owner_conninfo)))
-        for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: applied.extend(migrate(empty.owner_conninfo))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,6 +1,7 @@
 """A stand-in for the OpenAI API on the loopback interface: it asks for a tool once, then answers."""
 
 import json
+import re
 import struct
 import threading
 from base64 import b64encode
@@ -104,7 +105,7 @@ def _chunks(request: dict[str, Any]) -> list[dict[str, Any]]:
     """The same turn in pieces: who speaks, the content by word, the reason of the end, and the usage if asked for."""
     message, finish_reason, usage = _turn(request)
     deltas: list[dict[str, Any]] = [{"role": "assistant"}]
-    deltas += [{"content": f"{word} "} for word in (message["content"] or "").split()]
+    deltas += [{"content": word} for word in re.findall(r"\S+\s*", message["content"] or "")]
     deltas += [{"tool_calls": [{"index": 0, **call}]} for call in message.get("tool_calls", ())]
     choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": finish_reason})

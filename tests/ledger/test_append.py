@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
-from conftest import Workspace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from samples import event, new_id
 
+from conftest import Workspace
+from samples import event, new_id
 from whence.app import App
 from whence.db import Scope
 from whence.ledger.append import Block, Entry, append, append_fresh

@@ -5,9 +5,9 @@ import uuid
 
 import msgspec
 import pytest
+
 from conftest import Workspace
 from samples import event
-
 from whence.app import App
 from whence.db import Database, Scope
 from whence.errors import NotFound, Overloaded, Unavailable
@@ -81,7 +81,9 @@ POISON = {
 @pytest.mark.parametrize("place", [0, 3, 6])
 async def test_a_poisoned_append_fails_alone(app: App, workspace: Workspace, poison: str, place: int) -> None:
     entries = [Entry(event()) for _ in range(6)]
-    entries.insert(place, POISON[poison]._replace(event=msgspec.structs.replace(POISON[poison].event, event_id=uuid.uuid4())))
+    entries.insert(
+        place, POISON[poison]._replace(event=msgspec.structs.replace(POISON[poison].event, event_id=uuid.uuid4()))
+    )
     statuses = await together(app, workspace, entries)
     expected = ["accepted"] * 6
     expected.insert(place, "rejected")

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from samples import event, new_id
 
+from samples import event, new_id
 from whence.ledger.events import MAX_PAYLOAD_BYTES, problems
 from whence.wire import Measures
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from conftest import Workspace
 from samples import event
-
 from whence.app import App
 from whence.crypto import LocalKeyProvider, SubjectKey, commit
 from whence.db import Scope
@@ -15,7 +15,9 @@ from whence.ledger import _place
 from whence.ledger.payloads import SubjectKeys, canonical, subject_of
 
 
-@pytest.mark.parametrize("payload", [None, 0, "", [], {}, "text", {"a": {"b": [1, 2.5, True, None, "\x00 ü 🙂"]}}, 10**30])
+@pytest.mark.parametrize(
+    "payload", [None, 0, "", [], {}, "text", {"a": {"b": [1, 2.5, True, None, "\x00 ü 🙂"]}}, 10**30]
+)
 async def test_any_json_comes_back_as_it_was_sent(app: App, workspace: Workspace, payload: object) -> None:
     sent = event(payload)
     await app.ledger.append(workspace.admin, [sent])
@@ -114,8 +116,12 @@ async def test_log_records_complete_the_payload_of_their_span_whichever_came_fir
     app: App, workspace: Workspace
 ) -> None:
     span = event({"name": "chat", "attributes": {"a": 1}}, event_type="llm.generate")
-    asked = event({"input_messages": [1], "attributes": {"b": 2}}, event_type="llm.content", parent_event_id=span.event_id)
-    said = event({"input_messages": [2], "output_messages": [3]}, event_type="llm.content", parent_event_id=span.event_id)
+    asked = event(
+        {"input_messages": [1], "attributes": {"b": 2}}, event_type="llm.content", parent_event_id=span.event_id
+    )
+    said = event(
+        {"input_messages": [2], "output_messages": [3]}, event_type="llm.content", parent_event_id=span.event_id
+    )
     child = event({"input_messages": ["not part of it"]}, parent_event_id=span.event_id)
     await app.ledger.append(workspace.admin, [asked, child])
     await app.ledger.append(workspace.admin, [span, said])

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
+
 from conftest import Workspace
 from samples import event, new_id
-
 from whence.app import App
 from whence.db import Database, Scope
-from whence.errors import InvalidInput, NotFound
+from whence.errors import DatabaseError, InvalidInput, NotFound
 from whence.ledger import Filter, Ledger
 from whence.ledger.upcast import Step
 from whence.wire import StoredEvent
@@ -64,7 +65,9 @@ async def test_pages_give_every_wanted_event_once_in_order(
         assert seen == [n for n in range(1, 31) if expected(n) and visible(n)]  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(("after", "limit", "field"), [(0, 0, "limit"), (0, 1001, "limit"), (-1, 1, "after"), (1 << 63, 1, "after")])
+@pytest.mark.parametrize(
+    ("after", "limit", "field"), [(0, 0, "limit"), (0, 1001, "limit"), (-1, 1, "after"), (1 << 63, 1, "after")]
+)
 async def test_bounds_of_a_page_are_checked(app: App, workspace: Workspace, after: int, limit: int, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         await app.ledger.page(workspace.admin.scope, after, limit)
@@ -161,19 +164,19 @@ async def test_lineage_of_events_that_name_each_other_ends(app: App, workspace: 
     assert [stored.event_id for stored in found] == [one, two]
 
 
-async def test_old_versions_are_read_in_the_newest_form_and_stored_as_they_were(
-    app: App, workspace: Workspace
-) -> None:
-    from msgspec.structs import replace
-
+async def test_old_versions_are_read_in_the_newest_form_and_stored_as_they_were(app: App, workspace: Workspace) -> None:
     steps = {
         ("note.taken", 1): Step(payload=lambda p: {"body": p["text"]}),  # type: ignore[index]
         ("note.taken", 2): Step(
-            envelope=lambda e: replace(e, tool_name="notebook"), payload=lambda p: {"content": p["body"]}  # type: ignore[index]
+            envelope=lambda e: replace(e, tool_name="notebook"),
+            payload=lambda p: {"content": p["body"]},  # type: ignore[index]
         ),
     }
     ledger = Ledger(app.database, app.ledger.keys._provider, app.clock, app.registry.__class__(), steps)
-    old, newest = event({"text": "hi"}, event_type="note.taken"), event({"content": "new"}, event_type="note.taken", schema_version=3)
+    old, newest = (
+        event({"text": "hi"}, event_type="note.taken"),
+        event({"content": "new"}, event_type="note.taken", schema_version=3),
+    )
     await ledger.append(workspace.admin, [old, newest])
     read = await ledger.get(workspace.admin.scope, old.event_id)
     assert (read.schema_version, read.tool_name) == (3, "notebook")
@@ -186,8 +189,6 @@ async def test_old_versions_are_read_in_the_newest_form_and_stored_as_they_were(
 
 
 async def test_reading_from_a_database_that_went_away_says_unavailable(app: App, postgres: object) -> None:
-    from whence.errors import DatabaseError
-
     with pytest.raises(DatabaseError, match="does not answer"):
         async with Database("host=/nonexistent dbname=x", max_connections=2):
             pass

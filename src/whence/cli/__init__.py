@@ -26,7 +26,6 @@ from whence.cli.doctor import examine
 from whence.cli.tail import show_tail
 from whence.db.migrate import migrate as migrate_schema
 from whence.errors import WhenceError
-from whence.gateway.serve import serve as serve_http
 from whence.logs import configure_logs
 from whence.settings import Settings, load_settings
 
@@ -91,9 +90,7 @@ def version(wanted: bool) -> None:
 
 @cli.callback()
 def root(
-    _: Annotated[
-        bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")
-    ] = False,
+    _: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     pass
 
@@ -102,15 +99,11 @@ def root(
 def serve(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
-    host: Annotated[
-        str | None, typer.Option(help="The address to serve on.", show_default="127.0.0.1")
-    ] = None,
+    host: Annotated[str | None, typer.Option(help="The address to serve on.", show_default="127.0.0.1")] = None,
     port: Annotated[
         int | None, typer.Option(help="The port to serve on; 0 takes a free one.", show_default="8010")
     ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(help="debug, info, warning or error.", show_default="info")
-    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.", show_default="info")] = None,
 ) -> None:
     """Serve the API and OTLP, on the embedded Postgres or your own."""
     settings = load_settings(
@@ -122,6 +115,9 @@ def serve(
             "log_level": log_level,
         }
     )
+
+    # The web framework takes as long to import as all else together, and only this command needs it.
+    from whence.gateway.serve import serve as serve_http  # noqa: PLC0415
 
     async def act(app: App) -> None:
         made = await ensure_default_workspace(app)

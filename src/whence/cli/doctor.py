@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import psycopg
 
 from whence.db import embedded
-from whence.db.migrate import MINIMUM_SERVER_VERSION, pending
+from whence.db.migrate import MINIMUM_SERVER_VERSION, pending, reason
 from whence.errors import SetupError
 from whence.settings import Settings
 
@@ -43,9 +43,7 @@ def _data_dir(settings: Settings) -> Iterator[Finding]:
         yield Finding(True, "data directory", f"{path} is not there yet: the first start makes it")
         return
     writable = path.is_dir() and os.access(path, os.W_OK | os.X_OK)
-    yield Finding(
-        writable, "data directory", f"{path}" if writable else f"{path} is not a folder that can be written"
-    )
+    yield Finding(writable, "data directory", f"{path}" if writable else f"{path} is not a folder that can be written")
     free = shutil.disk_usage(path).free
     yield Finding(free >= MIN_FREE_BYTES, "free disk", f"{free / (1 << 30):.1f} GiB")
 
@@ -56,7 +54,8 @@ def _embedded(settings: Settings) -> Iterator[Finding]:
         yield Finding(True, "database", "embedded, not made yet: the first start makes it")
         return
     running = "running" if state.running else "not running: it starts with the first command that needs it"
-    yield Finding(True, "database", f"embedded Postgres {state.version}, {running}")
+    size = f"{state.bytes_on_disk / (1 << 20):.0f} MiB on disk"
+    yield Finding(True, "database", f"embedded Postgres {state.major_version}, {size}, {running}")
 
 
 def _served(settings: Settings) -> Iterator[Finding]:
@@ -65,26 +64,18 @@ def _served(settings: Settings) -> Iterator[Finding]:
     try:
         with psycopg.connect(url, connect_timeout=5) as conn:
             server_version = conn.info.server_version
-            row = conn.execute(
-                "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
-            ).fetchone()
-        yield Finding(
-            server_version >= MINIMUM_SERVER_VERSION, "database", f"Postgres {server_version // 10000}"
-        )
+            row = conn.execute("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user").fetchone()
+        yield Finding(server_version >= MINIMUM_SERVER_VERSION, "database", f"Postgres {server_version // 10000}")
         powerful = row == (True,)
         yield Finding(
             not powerful,
             "database login",
-            "could bypass row-level security: use a login that is a member of whence_app"
-            if powerful
-            else "ordinary",
+            "could bypass row-level security: use a login that is a member of whence_app" if powerful else "ordinary",
         )
         missing = pending(url)
-        yield Finding(
-            not missing, "schema", f"run `whence migrate`: {', '.join(missing)}" if missing else "up to date"
-        )
+        yield Finding(not missing, "schema", f"run `whence migrate`: {', '.join(missing)}" if missing else "up to date")
     except psycopg.Error as error:
-        yield Finding(False, "database", str(error).strip().split("\n", 1)[0])
+        yield Finding(False, "database", reason(error))
     except SetupError as error:
         yield Finding(False, "schema", error.detail)
 
@@ -95,6 +86,4 @@ def _keys(settings: Settings) -> Iterator[Finding]:
         yield Finding(True, "key file", f"{path} is not there yet: the first start makes it")
         return
     private = not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    yield Finding(
-        private, "key file", str(path) if private else f"others can read {path}: run chmod 600 on it"
-    )
+    yield Finding(private, "key file", str(path) if private else f"others can read {path}: run chmod 600 on it")

@@ -15,9 +15,7 @@ from whence.wire import StoredEvent
 _COLOURS = {"failed": "red", "timeout": "red", "running": "yellow", "pending": "yellow"}
 
 
-async def show_tail(
-    app: App, workspace: str, after: int | None, lines: int, follow: bool, as_json: bool
-) -> None:
+async def show_tail(app: App, workspace: str, after: int | None, lines: int, follow: bool, as_json: bool) -> None:
     if not await app.identity.workspace_exists(workspace):
         raise NotFound(f"there is no workspace {workspace}")
     scope = Scope(workspace)

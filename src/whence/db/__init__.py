@@ -5,7 +5,7 @@ whole workspace. The names of the two session variables are a contract with the 
 anybody who writes SQL against a Whence database.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -24,7 +24,6 @@ WORKSPACE_ROLE: Final = "whence_workspace"
 
 POOL_MAX_CONNECTIONS = 16
 POOL_WAIT_SECONDS = 10.0
-STATEMENT_TIMEOUT_MS = 60_000
 
 Tx = AsyncConnection[tuple[Any, ...]]
 """A connection inside a transaction that has its scope set. Verbs take it first; whoever opened it commits."""
@@ -58,16 +57,14 @@ class Database:
             await self._pool.open(wait=True, timeout=POOL_WAIT_SECONDS)
         except PoolTimeout as error:
             await self._pool.close()
-            raise DatabaseError(
-                "the database does not answer: is it running, and is its URL right?"
-            ) from error
+            raise DatabaseError("the database does not answer: is it running, and is its URL right?") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._pool.close()
 
     @asynccontextmanager
-    async def transaction(self, scope: Scope | None) -> AsyncIterator[Tx]:
+    async def transaction(self, scope: Scope | None) -> AsyncGenerator[Tx]:
         """Commits when the block ends, rolls back when it raises. Without a scope it sees no tenant's row."""
         with _unavailable_when_unreachable():
             conn = await self._begin(scope)
@@ -113,14 +110,14 @@ def _begin_statement(conn: Tx, scope: Scope | None) -> bytes:
 async def _become_app(conn: Tx) -> None:
     """Gives up what the login may have beyond the app role, so that an owner's URL is not an owner's session."""
     await conn.execute("SET ROLE whence_app")
-    await conn.execute(f"SET statement_timeout = {STATEMENT_TIMEOUT_MS:d}")
+    await conn.execute("SET statement_timeout = '60s'")
     # Statements are few and written so that one plan fits all values; planning anew costs more than most take to run.
     await conn.execute("SET plan_cache_mode = force_generic_plan")
     await conn.execute("SET idle_in_transaction_session_timeout = '60s'")
 
 
 @contextmanager
-def _unavailable_when_unreachable() -> Iterator[None]:
+def _unavailable_when_unreachable() -> Generator[None]:
     try:
         yield
     except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed) as error:

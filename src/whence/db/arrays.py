@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final, Self
+from uuid import UUID
 
 import psycopg
 from psycopg import pq
@@ -21,7 +22,6 @@ _TWO_BYTES: Final = struct.Struct("!ih").pack
 _SIXTEEN: Final = _LENGTH(16)
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-
 
 
 class Array:
@@ -57,34 +57,50 @@ class Array:
         return type(parts[0])(count, data)
 
 
-def _encode_text(value: str) -> bytes:
+def _text(value: str) -> bytes:
     encoded = value.encode()
     return _LENGTH(len(encoded)) + encoded
 
 
+def _bytea(value: bytes) -> bytes:
+    return _LENGTH(len(value)) + value
+
+
+def _uuid(value: UUID) -> bytes:
+    return _SIXTEEN + value.int.to_bytes(16)
+
+
+def _timestamptz(value: datetime) -> bytes:
+    return _EIGHT_BYTES(8, (value - _EPOCH) // _MICROSECOND)
+
+
+def _smallint(value: int) -> bytes:
+    return _TWO_BYTES(2, value)
+
+
 class Texts(Array):
     type_name = "text"
-    encode = staticmethod(_encode_text)
+    encode = staticmethod(_text)
 
 
 class Byteas(Array):
     type_name = "bytea"
-    encode = staticmethod(lambda value: _LENGTH(len(value)) + value)
+    encode = staticmethod(_bytea)
 
 
 class Uuids(Array):
     type_name = "uuid"
-    encode = staticmethod(lambda value: _SIXTEEN + value.int.to_bytes(16))
+    encode = staticmethod(_uuid)
 
 
 class Times(Array):
     type_name = "timestamptz"
-    encode = staticmethod(lambda value: _EIGHT_BYTES(8, (value - _EPOCH) // _MICROSECOND))
+    encode = staticmethod(_timestamptz)
 
 
 class Smallints(Array):
     type_name = "int2"
-    encode = staticmethod(lambda value: _TWO_BYTES(2, value))
+    encode = staticmethod(_smallint)
 
 
 class _ArrayDumper(Dumper):

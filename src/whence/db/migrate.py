@@ -36,12 +36,8 @@ class Migration:
 def migrations() -> list[Migration]:
     folder = resources.files("whence.db") / "migrations"
     files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    found = [
-        Migration(int(name[:4]), name.removesuffix(".sql"), (folder / name).read_bytes()) for name in files
-    ]
-    assert [m.version for m in found] == list(range(1, len(found) + 1)), (
-        "migrations are numbered without gaps"
-    )
+    found = [Migration(int(name[:4]), name.removesuffix(".sql"), (folder / name).read_bytes()) for name in files]
+    assert [m.version for m in found] == list(range(1, len(found) + 1)), "migrations are numbered without gaps"
     return found
 
 
@@ -51,7 +47,7 @@ def pending(conninfo: str) -> list[str]:
         with psycopg.connect(conninfo, autocommit=True) as conn:
             applied = _applied(conn)
     except psycopg.Error as error:
-        raise DatabaseError(f"the database cannot be reached: {_first_line(error)}") from error
+        raise DatabaseError(f"the database cannot be reached: {reason(error)}") from error
     known = migrations()
     check_history(applied, known)
     return [migration.name for migration in known if migration.version not in applied]
@@ -63,14 +59,12 @@ def migrate(owner_conninfo: str) -> list[str]:
         with psycopg.connect(owner_conninfo, autocommit=True) as conn:
             return _migrate(conn)
     except psycopg.Error as error:
-        raise DatabaseError(f"migration failed: {_first_line(error)}") from error
+        raise DatabaseError(f"migration failed: {reason(error)}") from error
 
 
 def _migrate(conn: Connection) -> list[str]:
     if conn.info.server_version < MINIMUM_SERVER_VERSION:
-        raise DatabaseError(
-            f"Postgres {conn.info.server_version // 10000} is too old: Whence needs 16 or newer"
-        )
+        raise DatabaseError(f"Postgres {conn.info.server_version // 10000} is too old: Whence needs 16 or newer")
     conn.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
     try:
         with conn.transaction():
@@ -100,9 +94,7 @@ def check_history(applied: dict[int, bytes], known: list[Migration]) -> None:
     for migration in known:
         digest = applied.get(migration.version)
         if digest is not None and bytes(digest) != migration.sha256:
-            raise DatabaseError(
-                f"migration {migration.name} is not the one that was applied to this database"
-            )
+            raise DatabaseError(f"migration {migration.name} is not the one that was applied to this database")
 
 
 def _apply(conn: Connection, migration: Migration) -> str:
@@ -115,5 +107,8 @@ def _apply(conn: Connection, migration: Migration) -> str:
     return migration.name
 
 
-def _first_line(error: psycopg.Error) -> str:
+def reason(error: psycopg.Error) -> str:
+    """One line. A conninfo string that cannot be parsed is quoted in libpq's message, password and all."""
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+        return "the database URL is not one that Postgres understands"
     return str(error).strip().split("\n", 1)[0]

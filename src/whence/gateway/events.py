@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
@@ -56,6 +56,11 @@ class _LooseBatch(msgspec.Struct, forbid_unknown_fields=True):
     events: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MAX_BATCH_EVENTS)]
 
 
+class _Identified(msgspec.Struct):
+    event_id: str | None = None
+
+
+_identified = msgspec.json.Decoder(_Identified)
 _probe = msgspec.json.Decoder(_Probe)
 _event = msgspec.json.Decoder(Event)
 _batch = msgspec.json.Decoder(Batch)
@@ -72,9 +77,7 @@ async def append_events(request: Caller, app: App) -> AppendAnswer:
         items = _decode_batch(body) if is_batch else [_event.decode(body)]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise decode_failure(error) from None
-    outcomes = iter(
-        await app.ledger.append(request.user, [item for item in items if isinstance(item, Event)])
-    )
+    outcomes = iter(await app.ledger.append(request.user, [item for item in items if isinstance(item, Event)]))
     results = [_result(item, next(outcomes)) if isinstance(item, Event) else item for item in items]
     if not is_batch:
         _raise_if_not_stored(results[0])
@@ -95,15 +98,18 @@ def _decode_item(raw: msgspec.Raw) -> Event | ItemResult:
     try:
         return _event.decode(raw)
     except msgspec.ValidationError as error:
-        item: Any = msgspec.json.decode(raw)
-        event_id = item.get("event_id") if isinstance(item, dict) else None
-        return ItemResult(
-            event_id if isinstance(event_id, str) else None, None, "rejected", (field_error(error),)
-        )
+        return ItemResult(_id_of(raw), None, "rejected", (field_error(error),))
+
+
+def _id_of(raw: msgspec.Raw) -> str | None:
+    try:
+        return _identified.decode(raw).event_id
+    except msgspec.ValidationError:
+        return None
 
 
 def _result(event: Event, outcome: Outcome) -> ItemResult:
-    return ItemResult(event.event_id, outcome.position, outcome.status, outcome.errors)
+    return ItemResult(str(event.event_id), outcome.position, outcome.status, outcome.errors)
 
 
 def _raise_if_not_stored(result: ItemResult) -> None:
@@ -187,7 +193,7 @@ async def stream_events(
     trace_id: Wanted = None,
     event_type: Wanted = None,
 ) -> Stream:
-    """Every event carries its position as its id; a client that reconnects with `Last-Event-ID` goes on where it was."""
+    """Every event has its position as its id; a client that reconnects with `Last-Event-ID` goes on where it was."""
     start = _resume_point(request.headers.get("last-event-id"), after)
     wanted = Filter(session_id, trace_id, event_type)
     return Stream(
@@ -206,18 +212,14 @@ def _resume_point(last_event_id: str | None, after: int) -> int:
     return int(last_event_id)
 
 
-async def _frames(
-    app: App, principal: Principal, key: str, after: int, wanted: Filter
-) -> AsyncIterator[bytes]:
+async def _frames(app: App, principal: Principal, key: str, after: int, wanted: Filter) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
     batches = app.ledger.follow(principal.scope, after, wanted)
     pending = asyncio.ensure_future(anext(batches))
     stopping = asyncio.ensure_future(app.stopping.wait())
     try:
         while not stopping.done():
-            await asyncio.wait(
-                {pending, stopping}, timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({pending, stopping}, timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             # A stream may outlive the key that opened it.
             await app.identity.authenticate(key)
             if pending.done():

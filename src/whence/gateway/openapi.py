@@ -1,4 +1,4 @@
-"""The OpenAPI document: what Litestar finds in the routes, and what the routes that read their own bodies do not tell it."""
+"""The OpenAPI document: what Litestar finds in the routes, and what those that read their own bodies do not tell it."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -19,7 +19,7 @@ from whence.wire import Event
 Document = dict[str, Any]
 
 _BINARY = {"type": "string", "format": "binary"}
-_OTLP_BODY = {
+_OTLP_BODY: Document = {
     "required": True,
     "content": {
         "application/x-protobuf": {"schema": _BINARY},
@@ -55,6 +55,14 @@ _REQUEST_BODIES: dict[str, Document] = {
     "/v1/traces": _OTLP_BODY,
     "/v1/logs": _OTLP_BODY,
 }
+# What the routes that write their own answers give back.
+_ANSWERS: dict[str, Document] = {
+    "/v1/events/{event_id}/payload": {"application/json": {"schema": {}}},
+    "/v1/events/stream": {"text/event-stream": {"schema": {"type": "string"}}},
+    "/v1/traces": _OTLP_BODY["content"],
+    "/v1/logs": _OTLP_BODY["content"],
+    "/metrics": {"text/plain": {"schema": {"type": "string"}}},
+}
 _PROBLEMS = {
     "400": "The body is malformed",
     "401": "No valid key",
@@ -77,7 +85,7 @@ def document(routes: Sequence[HTTPRouteHandler]) -> Document:
         components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
     )
     # Litestar describes an application; this one is never called, so what its routes depend on can be anything.
-    stand_ins = {name: Provide(lambda name=name: name, sync_to_thread=False) for name in ("app", "registry")}
+    stand_ins = {"app": Provide(_nothing), "registry": Provide(_no_registry)}
     found = Litestar(list(routes), openapi_config=config, dependencies=stand_ins)
     schema: Document = found.openapi_schema.to_schema()
     _, ours = msgspec.json.schema_components([Event, Problem], ref_template="#/components/schemas/{name}")
@@ -88,9 +96,17 @@ def document(routes: Sequence[HTTPRouteHandler]) -> Document:
     return schema
 
 
+async def _nothing() -> None: ...
+
+
+async def _no_registry() -> None: ...
+
+
 def _complete(path: str, method: str, operation: Document) -> None:
     if method == "post" and path in _REQUEST_BODIES:
         operation["requestBody"] = _REQUEST_BODIES[path]
+    if path in _ANSWERS:
+        operation["responses"]["200"]["content"] = _ANSWERS[path]
     operation["security"] = [] if path in PUBLIC_PATHS else [{"key": []}]
     content = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for status in _statuses(path, method):

@@ -37,14 +37,14 @@ def problem_of(error: Exception) -> Problem:
     """What the client is told. What we did not foresee is told as little as possible about."""
     if isinstance(error, WhenceError):
         return _problem(error.status, error.code, error.title, error.detail, error.errors)
+    if isinstance(error, ValidationException):
+        fields = _parameter_errors(error)
+        detail = "; ".join(f"{item.field}: {item.message}" for item in fields)
+        return _problem(422, InvalidInput.code, InvalidInput.title, detail, fields)
     if isinstance(error, HTTPException) and error.status_code < 500:
-        code = _CODES.get(error.status_code, "invalid_input")
-        return _problem(
-            error.status_code, code, error.detail.split(":")[0], error.detail, _parameter_errors(error)
-        )
-    return _problem(
-        500, "internal", "Internal error", "something went wrong; the log has it under this request id"
-    )
+        code = _CODES.get(error.status_code, InvalidInput.code)
+        return _problem(error.status_code, code, HTTPStatus(error.status_code).phrase, error.detail)
+    return _problem(500, "internal", "Internal error", "something went wrong; the log has it under this request id")
 
 
 def _problem(status: int, code: str, title: str, detail: str, errors: tuple[FieldError, ...] = ()) -> Problem:
@@ -74,9 +74,7 @@ def encode_problem(error: Exception, path: str, content_type: str) -> tuple[int,
 def problem_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     status, headers, body = encode_problem(error, request.url.path, request.headers.get("content-type", ""))
     if status >= 500:
-        log.error(
-            "request failed", path=request.url.path, error=type(error).__name__, exc_info=_unforeseen(error)
-        )
+        log.error("request failed", path=request.url.path, error=type(error).__name__, exc_info=_unforeseen(error))
     media_type = headers.pop("Content-Type")
     return Response(body, status_code=status, headers=headers, media_type=media_type)
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import uvicorn
 
@@ -19,7 +19,7 @@ class _Server(uvicorn.Server):
     """Leaves signals to us: uvicorn raises them again when it has ended, which would skip our own clean-up."""
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         yield
 
 
@@ -44,7 +44,7 @@ async def serve(app: App, announce: Callable[[str], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     running = asyncio.create_task(server.serve(sockets=[listener]))
-    while not server.started and not running.done():
+    while not server.started and not running.done():  # noqa: ASYNC110 (uvicorn has no event to wait for)
         await asyncio.sleep(0.01)
     if server.started:
         host, port = listener.getsockname()[:2]
@@ -59,7 +59,5 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as error:
-        raise SetupError(
-            f"cannot serve on {host} port {port}: {error.strerror}; choose another with --port"
-        ) from error
+        raise SetupError(f"cannot serve on {host} port {port}: {error.strerror}; choose another with --port") from error
     return listener

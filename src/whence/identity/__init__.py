@@ -66,9 +66,7 @@ class Identity:
         """
         _check_workspace_id(workspace_id)
         async with self._database.transaction(Scope(workspace_id)) as tx:
-            cursor = await tx.execute(
-                _SQL["add_workspace"], {"workspace_id": workspace_id, "now": self._clock()}
-            )
+            cursor = await tx.execute(_SQL["add_workspace"], {"workspace_id": workspace_id, "now": self._clock()})
             if await cursor.fetchone() is None:
                 raise Conflict(f"the workspace {workspace_id} exists already")
             await tx.execute(_SQL["add_head"], {"workspace_id": workspace_id})
@@ -92,9 +90,7 @@ class Identity:
     async def list_users(self, workspace_id: str) -> list[UserRow]:
         await self._require_workspace(workspace_id)
         async with self._database.transaction(Scope(workspace_id)) as tx:
-            cursor = await tx.execute(
-                _SQL["list_users"], {"workspace_id": workspace_id, "now": self._clock()}
-            )
+            cursor = await tx.execute(_SQL["list_users"], {"workspace_id": workspace_id, "now": self._clock()})
             return [UserRow(*row) for row in await cursor.fetchall()]
 
     async def rotate_key(self, workspace_id: str, user_id: str, overlap: timedelta) -> str:

@@ -65,20 +65,16 @@ class Ledger:
             clock,
             registry,
             on_commit=self.heads.moved,
-            on_refusal=lambda workspace_id, entry: self.keys.forget(
-                workspace_id, entry.payload_subject or ""
-            ),
+            on_refusal=lambda workspace_id, entry: self.keys.forget(workspace_id, entry.payload_subject or ""),
         )
-        self._outcomes = Counter(
-            "whence_events", "Events by what became of them", ["outcome"], registry=registry
-        )
+        self._outcomes = Counter("whence_events", "Events by what became of them", ["outcome"], registry=registry)
 
     async def close(self) -> None:
         await self._coalescer.drain()
         await self.heads.close()
 
     async def append(self, principal: Principal, events: Sequence[Event]) -> list[Outcome]:
-        """Stores each event that is sound and new; says what became of every one, in order. Returns after the commit."""
+        """Stores each event that is sound and new; says after the commit what became of every one, in order."""
         ready: list[Entry | list[FieldError]] = []
         for start in range(0, len(events), SLICE_EVENTS):
             if start:
@@ -100,16 +96,12 @@ class Ledger:
         checked = [_checked(principal, event, now) for event in events]
         subjects = {subject_of(item) for item in checked if isinstance(item, Event) and item.payload is not UNSET}
         keys = await self.keys.ensure(principal.workspace_id, subjects) if subjects else {}
-        return [
-            _sealed(principal.workspace_id, item, keys) if isinstance(item, Event) else item for item in checked
-        ]
+        return [_sealed(principal.workspace_id, item, keys) if isinstance(item, Event) else item for item in checked]
 
     async def page(self, scope: Scope, after: int, limit: int, wanted: Filter = EVERYTHING) -> EventPage:
         """Events past position `after`, in order of position."""
         if not 1 <= limit <= MAX_PAGE_EVENTS:
-            raise InvalidInput(
-                "limit is out of range", (FieldError("limit", f"from 1 to {MAX_PAGE_EVENTS}"),)
-            )
+            raise InvalidInput("limit is out of range", (FieldError("limit", f"from 1 to {MAX_PAGE_EVENTS}"),))
         if not 0 <= after < 1 << 63:
             raise InvalidInput("after is out of range", (FieldError("after", "a position, 0 or greater"),))
         async with self._database.transaction(scope) as tx:
@@ -117,9 +109,7 @@ class Ledger:
         more = len(events) > limit
         return EventPage(events[:limit], events[limit - 1].global_position if more else None)
 
-    async def follow(
-        self, scope: Scope, after: int, wanted: Filter = EVERYTHING
-    ) -> AsyncIterator[list[StoredEvent]]:
+    async def follow(self, scope: Scope, after: int, wanted: Filter = EVERYTHING) -> AsyncIterator[list[StoredEvent]]:
         """Everything past `after`, each event once, in order, as it is committed; never ends."""
         while True:
             async with self._database.transaction(scope) as tx:
@@ -186,8 +176,8 @@ class Ledger:
         return [self._event(row) for row in rows]
 
     def _event(self, row: tuple[Any, ...]) -> StoredEvent:
-        *envelope, measures, has_payload = row
-        event = StoredEvent(*envelope, measures and _decode_measures(measures), has_payload)
+        measures = row[-2] and _decode_measures(row[-2])
+        event = StoredEvent(*row[:-2], measures, row[-1])  # pyright: ignore[reportCallIssue] (a row is Any)
         return upcast_event(self._steps, event)
 
     def _open(self, workspace_id: str, keys: dict[str, SubjectKey], row: tuple[Any, ...]) -> bytes:

@@ -1,6 +1,7 @@
 """Appending: many events in one statement, each stored once, on positions without gaps."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
@@ -57,7 +58,8 @@ class Outcome(NamedTuple):
     errors: tuple[FieldError, ...] = ()
 
 
-class Block(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Block:
     """Entries encoded as columns, ready to travel. Encoding is most of what an append costs this process."""
 
     count: int
@@ -84,7 +86,7 @@ class Block(NamedTuple):
 
 
 async def append(tx: Tx, workspace_id: str, entries: Sequence[Entry], now: datetime) -> list[Outcome]:
-    """Stores the entries that are new, in order, in the caller's transaction, which must be of the workspace's scope."""
+    """Stores the entries that are new, in order, in the caller's transaction, which is in the workspace's scope."""
     # Under the lock no event can appear between the look and the insert.
     await tx.execute(_SQL["lock_head"], {"workspace_id": workspace_id})
     values = {"workspace_id": workspace_id, "event_ids": [entry.event.event_id for entry in entries]}

@@ -85,10 +85,7 @@ class Coalescer:
         size = sum(len(entry.ciphertext or b"") for entry in entries)
         block = await _encode_in_slices(entries) if len(entries) >= LARGE_BATCH_EVENTS else None
         lane = self._lanes.setdefault(workspace_id, _Lane())
-        if (
-            lane.queued_events + len(entries) > MAX_QUEUED_EVENTS
-            or lane.queued_bytes + size > MAX_QUEUED_BYTES
-        ):
+        if lane.queued_events + len(entries) > MAX_QUEUED_EVENTS or lane.queued_bytes + size > MAX_QUEUED_BYTES:
             raise Overloaded("too many events are waiting to be stored; try again in a second")
         waiting = _Waiting(entries, size, asyncio.get_running_loop().create_future(), block)
         lane.put(waiting)
@@ -132,9 +129,7 @@ class Coalescer:
         if last:
             self._on_commit(workspace_id, last)
 
-    async def _store(
-        self, workspace_id: str, entries: Sequence[Entry], encoded: Block | None = None
-    ) -> list[Outcome]:
+    async def _store(self, workspace_id: str, entries: Sequence[Entry], encoded: Block | None = None) -> list[Outcome]:
         """As if none was stored before, which is nearly always so; else with a look at each; else in halves.
 
         `encoded` is the last of the entries, where they have been encoded already.
@@ -194,7 +189,5 @@ def _as_answer(error: BaseException) -> BaseException:
     if isinstance(error, WhenceError):
         return error
     return (
-        WhenceError("the events could not be stored")
-        if isinstance(error, Exception)
-        else Overloaded("shutting down")
+        WhenceError("the events could not be stored") if isinstance(error, Exception) else Overloaded("shutting down")
     )

@@ -3,7 +3,6 @@
 import re
 from datetime import datetime, timedelta
 
-import msgspec
 from msgspec import UNSET
 
 from whence.errors import FieldError
@@ -18,6 +17,8 @@ MAX_CLOCK_SKEW = timedelta(seconds=300)
 MAX_SCHEMA_VERSION = 32_767
 MAX_COUNT = (1 << 53) - 1
 
+_MEASURED_TEXTS = ("operation", "provider", "model", "response_model", "error_type")
+_MEASURED_COUNTS = ("input_tokens", "output_tokens", "total_tokens", "cached_input_tokens", "reasoning_tokens")
 _TYPE_FORM = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+")
 
 
@@ -25,9 +26,7 @@ def problems(event: Event, now: datetime) -> list[FieldError]:
     """Everything that is wrong with the event, by field; empty when it can be stored."""
     found: list[FieldError] = []
     if len(event.event_type) > MAX_TYPE_CHARACTERS or _TYPE_FORM.fullmatch(event.event_type) is None:
-        found.append(
-            FieldError("event_type", "dotted lower case, such as tool.execute, at most 128 characters")
-        )
+        found.append(FieldError("event_type", "dotted lower case, such as tool.execute, at most 128 characters"))
     for field, value in (
         ("session_id", event.session_id),
         ("trace_id", event.trace_id),
@@ -84,12 +83,13 @@ def _is_utf8(value: str) -> bool:
 
 
 def _check_measures(found: list[FieldError], measures: Measures) -> None:
-    for field, value in msgspec.structs.asdict(measures).items():
-        name = f"measures.{field}"
-        if isinstance(value, str):
-            _check_text(found, name, value, MAX_IDENTIFIER_CHARACTERS)
-        elif isinstance(value, tuple):
-            for text in value:
-                _check_text(found, name, text, MAX_IDENTIFIER_CHARACTERS)
-        elif isinstance(value, int) and not 0 <= value <= MAX_COUNT:
-            found.append(FieldError(name, "a count from 0 to 2^53 - 1"))
+    for name in _MEASURED_TEXTS:
+        text: str | None = getattr(measures, name)
+        if text is not None:
+            _check_text(found, f"measures.{name}", text, MAX_IDENTIFIER_CHARACTERS)
+    for reason in measures.finish_reasons or ():
+        _check_text(found, "measures.finish_reasons", reason, MAX_IDENTIFIER_CHARACTERS)
+    for name in _MEASURED_COUNTS:
+        count: int | None = getattr(measures, name)
+        if count is not None and not 0 <= count <= MAX_COUNT:
+            found.append(FieldError(f"measures.{name}", "a count from 0 to 2^53 - 1"))

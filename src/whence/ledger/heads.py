@@ -1,8 +1,8 @@
 """Heads: waiting until a workspace's ledger has grown.
 
-Appends of this process wake the followers at once. Those of other processes are seen by asking for the head a few times a
-second, once a workspace however many follow it, and only while somebody does. Postgres' NOTIFY would tell at once, but
-takes a lock that makes all commits of the database queue.
+Appends of this process wake the followers at once. Those of other processes are seen by asking for the head a few
+times a second, once a workspace however many follow it, and only while somebody does. Postgres' NOTIFY would tell at
+once, but takes a lock that makes all commits of the database queue.
 """
 
 import asyncio
