@@ -12,11 +12,12 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 Row = dict[str, object]
 
@@ -143,9 +144,16 @@ def in_processes(work: Callable[[int], list[float]], count: int) -> tuple[float,
     return seconds, [value for result in results for value in result]
 
 
-async def in_tasks(work: Callable[[int], "asyncio.Future[None]"], count: int) -> float:
+async def concurrently(verb: Callable[[Any], Awaitable[None]], items: Iterable[Any], clients: int) -> float:
+    """Seconds until `clients` tasks have taken all items, one after the other each."""
+    left = iter(items)
+
+    async def client() -> None:
+        for item in left:
+            await verb(item)
+
     began = time.perf_counter()
-    await asyncio.gather(*(work(number) for number in range(count)))
+    await asyncio.gather(*(client() for _ in range(clients)))
     return time.perf_counter() - began
 
 

@@ -61,38 +61,38 @@ subject_id, measures::text, payload_commitment IS NOT NULL
 -- name: events_after
 SELECT {envelope}
 FROM whence.events
-WHERE workspace_id = %(workspace_id)s AND global_position > %(after)s
-ORDER BY global_position LIMIT %(limit)s;
+WHERE workspace_id = %(workspace_id)s AND global_position > %(after)s::bigint
+ORDER BY global_position LIMIT %(limit)s::bigint;
 
 -- name: events_of_user_after
 SELECT {envelope}
 FROM whence.events
-WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s AND global_position > %(after)s
-ORDER BY global_position LIMIT %(limit)s;
+WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s AND global_position > %(after)s::bigint
+ORDER BY global_position LIMIT %(limit)s::bigint;
 
 -- name: events_of_trace_after
 SELECT {envelope}
 FROM whence.events
-WHERE workspace_id = %(workspace_id)s AND trace_id = %(trace_id)s AND global_position > %(after)s
+WHERE workspace_id = %(workspace_id)s AND trace_id = %(trace_id)s AND global_position > %(after)s::bigint
   AND (%(session_id)s::text IS NULL OR session_id = %(session_id)s)
   AND (%(event_type)s::text IS NULL OR event_type = %(event_type)s)
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
-ORDER BY global_position LIMIT %(limit)s;
+ORDER BY global_position LIMIT %(limit)s::bigint;
 
 -- name: events_of_session_after
 SELECT {envelope}
 FROM whence.events
-WHERE workspace_id = %(workspace_id)s AND session_id = %(session_id)s AND global_position > %(after)s
+WHERE workspace_id = %(workspace_id)s AND session_id = %(session_id)s AND global_position > %(after)s::bigint
   AND (%(event_type)s::text IS NULL OR event_type = %(event_type)s)
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
-ORDER BY global_position LIMIT %(limit)s;
+ORDER BY global_position LIMIT %(limit)s::bigint;
 
 -- name: events_of_type_after
 SELECT {envelope}
 FROM whence.events
-WHERE workspace_id = %(workspace_id)s AND event_type = %(event_type)s AND global_position > %(after)s
+WHERE workspace_id = %(workspace_id)s AND event_type = %(event_type)s AND global_position > %(after)s::bigint
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
-ORDER BY global_position LIMIT %(limit)s;
+ORDER BY global_position LIMIT %(limit)s::bigint;
 
 -- name: event_by_id
 SELECT {envelope}
@@ -102,14 +102,23 @@ WHERE workspace_id = %(workspace_id)s AND event_id = %(event_id)s
 
 -- name: payloads_of_event
 -- The event's own payload first, then what log records said about it, which share its trace.
+WITH about AS (
+    SELECT *, false AS joined FROM whence.events
+    WHERE workspace_id = %(workspace_id)s AND event_id = %(event_id)s
+    UNION ALL
+    -- OFFSET 0 makes it read this trace, never all contents of the workspace.
+    SELECT *, true FROM (
+        SELECT * FROM whence.events
+        WHERE workspace_id = %(workspace_id)s AND trace_id = %(trace_id)s OFFSET 0
+    ) AS same_trace
+    WHERE parent_event_id = %(event_id)s AND event_type = 'llm.content'
+)
 SELECT e.event_id, e.event_type, e.schema_version, p.subject_id, p.ciphertext
-FROM whence.events e
+FROM about e
 JOIN whence.payloads p ON p.workspace_id = e.workspace_id AND p.global_position = e.global_position
-WHERE e.workspace_id = %(workspace_id)s AND e.trace_id = %(trace_id)s
-  AND (e.event_id = %(event_id)s OR (e.parent_event_id = %(event_id)s AND e.event_type = 'llm.content'))
-  AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
-ORDER BY e.event_id <> %(event_id)s, e.occurred_at, e.global_position
-LIMIT %(limit)s;
+WHERE %(user_id)s::text IS NULL OR e.user_id = %(user_id)s
+ORDER BY e.joined, e.occurred_at, e.global_position
+LIMIT %(limit)s::bigint;
 
 -- name: lineage_up
 -- The event and its ancestors by parent_event_id, nearest first.
@@ -120,7 +129,7 @@ WITH RECURSIVE chain AS (
     UNION ALL
     SELECT e.*, chain.depth + 1 FROM chain
     JOIN whence.events e ON e.workspace_id = chain.workspace_id AND e.event_id = chain.parent_event_id
-    WHERE chain.depth < %(max_depth)s
+    WHERE chain.depth < %(max_depth)s::integer
       AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
 ) CYCLE event_id SET is_cycle USING path
 SELECT {envelope}
