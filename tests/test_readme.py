@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from conftest import Server, clean_environment, serving
 
 README = (Path(__file__).parent.parent / "README.md").read_text()

@@ -37,6 +37,9 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="The address to serve on.")
     port: Port = Field(default=8010, description="The port to serve on; 0 takes a free one.")
+    otlp_grpc_port: Port | None = Field(
+        default=None, description="Switches OTLP/gRPC on, on this port; exporters expect 4317."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The least severe log line that is written."
     )

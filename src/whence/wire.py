@@ -10,6 +10,22 @@ from msgspec import UNSET, Meta, UnsetType
 from whence.errors import FieldError
 
 AwareTime = Annotated[datetime, Meta(tz=True)]
+CONTENT_KEYS = frozenset(
+    {
+        "input_messages",
+        "output_messages",
+        "system_instructions",
+        "tool_definitions",
+        "tool",
+        "retrieval",
+        "memory",
+        "input",
+        "output",
+        "metadata",
+    }
+)
+"""The keys of a payload that hold content: those that an `llm.content` event adds to its span's payload."""
+
 EventStatus = Literal["pending", "running", "completed", "failed", "timeout"]
 
 

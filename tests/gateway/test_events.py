@@ -264,3 +264,14 @@ async def test_an_event_that_belongs_to_nobody_is_the_administrators_alone(
     key = await app.identity.add_user(workspace.workspace_id, "ann")
     with server.client(key) as client:
         assert client.get("/v1/events").json()["events"] == []
+
+
+def test_a_gzip_body_may_have_several_members_and_nothing_after_them(admin: httpx.Client) -> None:
+    body = json.dumps(sample()).encode()
+    for packed, status in (
+        (gzip.compress(body[:50]) + gzip.compress(body[50:]), 200),
+        (gzip.compress(body) + b"junk", 400),
+        (gzip.compress(b" " * (31 << 20)) + gzip.compress(b" " * (2 << 20)), 413),
+    ):
+        answer = admin.post("/v1/events", content=packed, headers={"Content-Encoding": "gzip"})
+        assert answer.status_code == status

@@ -121,18 +121,20 @@ def serve(
 
     async def act(app: App) -> None:
         made = await ensure_default_workspace(app)
-        await serve_http(app, lambda url: _announce(app, url, made))
+        await serve_http(app, lambda url, grpc_port: _announce(app, url, grpc_port, made))
 
     with_app(settings, act)
 
 
-def _announce(app: App, url: str, made: bool) -> None:
+def _announce(app: App, url: str, grpc_port: int | None, made: bool) -> None:
     settings = app.settings
     key_file = admin_key_file(settings)
     where = "your Postgres" if settings.database_url else f"{settings.data_dir} (embedded Postgres)"
     print_plain(f"Whence {__version__}")
     print_plain(f"  API       {url}/v1/events")
     print_plain(f"  OTLP      {url}/v1/traces")
+    if grpc_port is not None:
+        print_plain(f"  OTLP/gRPC {settings.host}:{grpc_port}")
     print_plain(f"  OpenAPI   {url}/openapi.json")
     print_plain(f"  data      {where}")
     if key_file.exists():

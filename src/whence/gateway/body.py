@@ -22,14 +22,19 @@ async def read_body(request: Request[Any, Any, Any], limit: int) -> bytes:
 
 
 def inflate(body: bytes, limit: int) -> bytes:
-    """Never holds more than the limit, whatever the body claims to unpack to."""
-    unpacker = zlib.decompressobj(_ANY_WRAPPER)
-    try:
-        unpacked = unpacker.decompress(body, limit)
-    except zlib.error as error:
-        raise MalformedBody("the body is not what its content encoding says") from error
-    if unpacker.unconsumed_tail:
-        raise TooLarge(f"the body unpacks to more than {limit:,} bytes")
-    if not unpacker.eof:
-        raise MalformedBody("the compressed body ends too early")
-    return unpacked
+    """Never holds more than the limit, whatever the body claims to unpack to. A gzip body may have several members."""
+    parts: list[bytes] = []
+    left, room = body, limit
+    while left:
+        unpacker = zlib.decompressobj(_ANY_WRAPPER)
+        try:
+            parts.append(unpacker.decompress(left, room + 1))
+        except zlib.error as error:
+            raise MalformedBody("the body is not what its content encoding says") from error
+        room -= len(parts[-1])
+        if room < 0:
+            raise TooLarge(f"the body unpacks to more than {limit:,} bytes")
+        if not unpacker.eof:
+            raise MalformedBody("the compressed body ends too early")
+        left = unpacker.unused_data
+    return b"".join(parts)

@@ -62,7 +62,7 @@ class Boundary:
     async def _authenticated(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] not in PUBLIC_PATHS:
             try:
-                scope["auth"] = bearer_key(scope)
+                scope["auth"] = bearer_key(_header(scope, b"authorization").decode("latin-1"))
                 scope["user"] = await self._identity.authenticate(scope["auth"])
             except WhenceError as error:
                 await _send_problem(scope, receive, send, error)
@@ -86,8 +86,8 @@ class Boundary:
         )
 
 
-def bearer_key(scope: Scope) -> str:
-    kind, _, key = _header(scope, b"authorization").decode("latin-1").partition(" ")
+def bearer_key(authorization: str) -> str:
+    kind, _, key = authorization.partition(" ")
     if kind.lower() != "bearer" or not key:
         raise Unauthenticated("this needs a key: send the header `Authorization: Bearer <key>`")
     return key.strip()

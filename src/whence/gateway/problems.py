@@ -15,6 +15,7 @@ from whence.gateway import otlp
 log = structlog.get_logger()
 
 PROBLEM_JSON = "application/problem+json"
+PROTOBUF = "application/x-protobuf"
 RETRY_AFTER_SECONDS = 1
 OTLP_PATHS = frozenset({"/v1/traces", "/v1/logs"})
 
@@ -64,11 +65,16 @@ def encode_problem(error: Exception, path: str, content_type: str) -> tuple[int,
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if path in OTLP_PATHS and content_type.startswith("application/x-protobuf"):
-        headers["Content-Type"] = "application/x-protobuf"
-        return problem.status, headers, otlp.encode_error(content_type, problem.status, problem.detail)
+    if path.rstrip("/") in OTLP_PATHS and media_type(content_type) == PROTOBUF:
+        headers["Content-Type"] = PROTOBUF
+        return problem.status, headers, otlp.encode_error(PROTOBUF, problem.status, problem.detail)
     headers["Content-Type"] = PROBLEM_JSON
     return problem.status, headers, msgspec.json.encode(problem)
+
+
+def media_type(content_type: str) -> str:
+    """What a Content-Type header says, without parameters and in lower case."""
+    return content_type.partition(";")[0].strip().lower()
 
 
 def problem_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

@@ -11,6 +11,7 @@ import uvicorn
 from whence.app import App
 from whence.errors import SetupError
 from whence.gateway.http import build
+from whence.gateway.telemetry import grpc_server
 
 GRACEFUL_SHUTDOWN_SECONDS = 10
 
@@ -23,8 +24,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(app: App, announce: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or SIGINT; `announce` gets the address when it answers."""
+async def serve(app: App, announce: Callable[[str, int | None], None]) -> None:
+    """Serves until SIGTERM or SIGINT; `announce` gets the address, and the port of gRPC, when it answers."""
     listener = _listen(app.settings.host, app.settings.port)
     config = uvicorn.Config(
         build(app),  # pyright: ignore[reportArgumentType]
@@ -43,12 +44,19 @@ async def serve(app: App, announce: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    async with grpc_server(app) as grpc_port:
+        await _run(server, listener, announce, grpc_port)
+
+
+async def _run(
+    server: uvicorn.Server, listener: socket.socket, announce: Callable[[str, int | None], None], grpc_port: int | None
+) -> None:
     running = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not running.done():  # noqa: ASYNC110 (uvicorn has no event to wait for)
         await asyncio.sleep(0.01)
     if server.started:
         host, port = listener.getsockname()[:2]
-        announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", grpc_port)
     await running
 
 

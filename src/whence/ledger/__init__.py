@@ -24,7 +24,7 @@ from whence.ledger.events import problems
 from whence.ledger.heads import Heads
 from whence.ledger.payloads import SubjectKeys, canonical, subject_of
 from whence.ledger.upcast import Steps, upcast_event, upcast_payload
-from whence.wire import Event, EventPage, Measures, StoredEvent
+from whence.wire import CONTENT_KEYS, Event, EventPage, Measures, StoredEvent
 
 MAX_PAGE_EVENTS = 1_000
 MAX_LINEAGE_DEPTH = 10
@@ -236,7 +236,8 @@ def _joined(payloads: list[bytes]) -> bytes:
         return payloads[0]
     added: dict[str, Any] = {}
     for content in contents:
-        for key, value in content.items():
+        for key in CONTENT_KEYS & content.keys():
+            value = content[key]
             if isinstance(value, list) and isinstance(added.get(key), list):
                 added[key] = added[key] + value
             else:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from whence.gateway import otlp
+from whence.wire import CONTENT_KEYS
 
 TRACES = [
     "genai-openai-http-proto-traces",
@@ -131,7 +132,7 @@ def test_a_capture_without_content_has_none(recording, payload):
     events = recording("genai-openai-nocontent-http-json-traces")
     assert Counter(event.event_type for event in events) == {"llm.generate": 5, "llm.embed": 1}
     for event in events:
-        assert not otlp.CONTENT_KEYS & payload(event).keys()
+        assert not CONTENT_KEYS & payload(event).keys()
         assert "Paris" not in bytes(event.payload).decode()
     assert events[0].measures.input_tokens == 42
 
@@ -261,6 +262,6 @@ def test_content_of_a_log_record_is_that_of_its_span(recording, payload, logs, t
         assert (event.trace_id, event.session_id) == (span.trace_id, span.session_id)
         content, whole = payload(event), payload(span)
         assert content["event_name"] == "gen_ai.client.inference.operation.details"
-        shared = otlp.CONTENT_KEYS & content.keys()
+        shared = CONTENT_KEYS & content.keys()
         assert "input_messages" in shared
         assert {key: content[key] for key in shared} == {key: whole[key] for key in shared}

@@ -21,22 +21,6 @@ from whence.wire import Event
 
 Kind = Literal["traces", "logs"]
 
-CONTENT_KEYS = frozenset(
-    {
-        "input_messages",
-        "output_messages",
-        "system_instructions",
-        "tool_definitions",
-        "tool",
-        "retrieval",
-        "memory",
-        "input",
-        "output",
-        "metadata",
-    }
-)
-"""The keys of a payload that hold content: those that an `llm.content` event may add to its span's payload."""
-
 
 class Rejection(msgspec.Struct, frozen=True):
     """A record that did not become an event."""
