@@ -1,4 +1,7 @@
-"""The embedded server, with real processes and real kills: nothing here is simulated unless it says so."""
+"""The embedded server, with real processes and real kills: nothing here is simulated unless it says so.
+
+One long file, because every test needs the processes and the cluster of its first part.
+"""
 
 import contextlib
 import os
@@ -22,7 +25,9 @@ from psycopg import pq
 from whence.db import embedded, watchdog
 from whence.errors import DatabaseError
 
-SOURCE = Path(embedded.__file__).parents[2]
+# Whence and its libraries, also for a Python that is not the one of this virtual environment.
+LIBRARIES = [str(Path(embedded.__file__).parents[2]), *(p for p in sys.path if p.endswith("-packages"))]
+PYTHONPATH = os.pathsep.join(LIBRARIES)
 PATIENCE = 30.0
 
 HOLD = """
@@ -39,7 +44,6 @@ class User:
     uid: int
     gid: int
     python: str
-    path: str
 
 
 class Holder:
@@ -51,7 +55,7 @@ class Holder:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": user.path if user else str(SOURCE), **env},
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": PYTHONPATH, **env},
             start_new_session=True,
             user=user and user.uid,
             group=user and user.gid,
@@ -510,11 +514,10 @@ def nobody() -> pwd.struct_passwd:
 @pytest.fixture(scope="module")
 def user(nobody: pwd.struct_passwd) -> User:
     """Somebody else who can run Whence, if need be with another Python of the same version."""
-    path = os.pathsep.join([str(SOURCE), *(entry for entry in sys.path if entry.endswith("site-packages"))])
     for python in (sys.executable, shutil.which("python3", path=os.defpath)):
         with contextlib.suppress(OSError):
-            if python and runs_as(nobody, [python, "-c", "import whence.db.embedded"], PYTHONPATH=path):
-                return User(nobody.pw_uid, nobody.pw_gid, python, path)
+            if python and runs_as(nobody, [python, "-c", "import whence.db.embedded"], PYTHONPATH=PYTHONPATH):
+                return User(nobody.pw_uid, nobody.pw_gid, python)
     pytest.skip("Python or Whence is in a folder that nobody cannot read")
 
 
@@ -753,7 +756,7 @@ def test_a_folder_that_cannot_be_written_is_named(room: Path, user: User) -> Non
     for data_dir in (room / "data", room / "absent"):
         denied = subprocess.run(
             [user.python, "-c", HOLD, str(data_dir)],
-            env={"PYTHONPATH": user.path},
+            env={"PYTHONPATH": PYTHONPATH},
             user=user.uid,
             group=user.gid,
             extra_groups=[],

@@ -1,6 +1,7 @@
 """Appending: many events in one statement, each stored once, on positions without gaps."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -13,6 +14,8 @@ from whence.db.arrays import Array, Byteas, Smallints, Texts, Times, Uuids
 from whence.db.queries import load
 from whence.errors import FieldError, NotFound
 from whence.wire import Event, Measures
+
+PIPELINE_EVENTS = 100
 
 _SQL = load("whence.ledger")
 _decode_measures = msgspec.json.Decoder(Measures).decode
@@ -106,19 +109,22 @@ async def append(tx: Tx, workspace_id: str, entries: Sequence[Entry], now: datet
     ]
 
 
-async def append_fresh(tx: Tx, workspace_id: str, block: Block, now: datetime, commit: bool = False) -> int:
+async def append_fresh(tx: Tx, workspace_id: str, block: Block, now: datetime, last: bool = False) -> int:
     """Stores events none of which is stored yet, and returns the head before them; raises UniqueViolation if one is.
 
-    With `commit` the transaction is committed in the same round trip.
+    `last` says that nothing follows in the transaction, so that it may be committed in the same round trip.
     """
     given = {"workspace_id": workspace_id, "recorded_at": now, "count": block.count}
-    async with tx.pipeline():
+    # A pipeline saves round trips, during which a busy server lets the database wait, and costs more than they do
+    # when there is little to send.
+    pipelined = block.count >= PIPELINE_EVENTS
+    async with tx.pipeline() if pipelined else nullcontext():
         appended = await tx.execute(_SQL["append"], block.columns | given)
         if block.columns["ciphertext"].data is not None:
             await tx.execute(_SQL["append_payloads"], block.columns | given)
-        if commit:
+        if pipelined and last:
             await tx.execute(b"COMMIT")
-    row = await appended.fetchone()
+        row = await appended.fetchone()
     if row is None:
         raise NotFound(f"there is no workspace {workspace_id}")
     return row[0]

@@ -138,7 +138,7 @@ class Coalescer:
         try:
             block = _block(entries, encoded)
             async with self._database.transaction(Scope(workspace_id)) as tx:
-                head = await append_fresh(tx, workspace_id, block, now, commit=True)
+                head = await append_fresh(tx, workspace_id, block, now, last=True)
                 return [Outcome("accepted", position) for position in range(head + 1, head + len(entries) + 1)]
         except psycopg.errors.UniqueViolation:
             async with self._database.transaction(Scope(workspace_id)) as tx:
