@@ -5,7 +5,7 @@ from collections import Counter as tally
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 import msgspec
@@ -18,7 +18,7 @@ from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import FieldError, InvalidInput, NotFound
 from whence.identity import Principal
-from whence.ledger.append import Entry, Outcome
+from whence.ledger.append import Entry, Outcome, Status
 from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
 from whence.ledger.events import problems
 from whence.ledger.heads import Heads
@@ -67,7 +67,8 @@ class Ledger:
             on_commit=self.heads.moved,
             on_refusal=lambda workspace_id, entry: self.keys.forget(workspace_id, entry.payload_subject or ""),
         )
-        self._outcomes = Counter("whence_events", "Events by what became of them", ["outcome"], registry=registry)
+        outcomes = Counter("whence_events", "Events by what became of them", ["outcome"], registry=registry)
+        self._counted = {status: outcomes.labels(status) for status in get_args(Status)}
 
     async def close(self) -> None:
         await self._coalescer.drain()
@@ -87,7 +88,7 @@ class Ledger:
             next(stored) if isinstance(item, Entry) else Outcome("rejected", None, tuple(item)) for item in ready
         ]
         for status, count in tally([outcome.status for outcome in outcomes]).items():
-            self._outcomes.labels(status).inc(count)
+            self._counted[status].inc(count)
         return outcomes
 
     async def _prepare(self, principal: Principal, events: Sequence[Event]) -> list[Entry | list[FieldError]]:

@@ -53,10 +53,13 @@ class Entry(NamedTuple):
     ciphertext: bytes | None = None
 
 
+Status = Literal["accepted", "duplicate", "conflict", "rejected"]
+
+
 class Outcome(NamedTuple):
     """What became of one entry."""
 
-    status: Literal["accepted", "duplicate", "conflict", "rejected"]
+    status: Status
     position: int | None
     errors: tuple[FieldError, ...] = ()
 

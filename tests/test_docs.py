@@ -1,0 +1,416 @@
+"""The documentation, held to the code: what is there must be documented, and what is documented must be there."""
+
+import ast
+import importlib
+import json
+import pkgutil
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import unicodedata
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+import typer.main
+from psycopg import Connection
+from psycopg.conninfo import make_conninfo
+
+import whence
+from conftest import Server, Workspace, clean_environment
+from samples import event, sample
+from whence import errors, wire
+from whence.app import App
+from whence.cli import cli
+from whence.crypto import LocalKeyProvider
+from whence.db.embedded import SUPERUSER, EmbeddedServer
+from whence.errors import WhenceError
+from whence.gateway import http
+from whence.gateway.openapi import document
+from whence.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+DEFAULT_URL = "http://127.0.0.1:8010"
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def text_of(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def prose(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def sections(text: str) -> dict[str, str]:
+    """What stands under each heading, up to the next one."""
+    parts = re.split(r"^#+ (.+)$", prose(text), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The rows of all tables, by their first cell without its backticks."""
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return {row[0].strip("`"): row for row in cells}
+
+
+# Nothing is left undocumented
+
+
+def test_every_setting_is_documented_with_its_variable_and_default() -> None:
+    documented = rows(text_of("reference/settings.md"))
+    for name, field in Settings.model_fields.items():
+        row = documented[name]
+        assert row[1] == f"`WHENCE_{name.upper()}`"
+        if isinstance(field.default, str):
+            assert row[2] == f"`{field.default}`"
+        elif isinstance(field.default, int):
+            assert row[2].replace(",", "") == str(field.default)
+
+
+def commands(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, *path, name)
+
+
+COMMANDS = dict(commands(typer.main.get_command(cli)))
+
+
+def options(command: Any) -> set[str]:
+    flags = {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)}
+    return {flag for flag in flags if flag.startswith("-")} | {"--help"}
+
+
+def test_every_command_and_option_is_documented() -> None:
+    documented = sections(text_of("reference/cli.md"))
+    headings = {" ".join(re.findall(r"\b[a-z]+\b", heading)): heading for heading in documented if "`" in heading}
+    for path, command in COMMANDS.items():
+        if not path:
+            continue
+        own = documented[headings[" ".join(("whence", *path))]]
+        group = documented[headings[" ".join(("whence", *path[:-1]))]] if len(path) > 1 else ""
+        said = own + group + documented["Options of every command"]
+        for option in options(command):
+            assert re.search(rf"`{option}\b", said), f"{option} of {path}"
+    assert len(headings) == len(COMMANDS) - 1, "a heading names a command that does not exist"
+
+
+def error_classes(base: type[WhenceError] = WhenceError) -> Iterator[type[WhenceError]]:
+    yield base
+    for child in base.__subclasses__():
+        yield from error_classes(child)
+
+
+def test_every_error_code_is_documented_with_its_status(admin: httpx.Client) -> None:
+    documented = {code: int(row[1]) for code, row in rows(text_of("reference/errors.md")).items() if len(row) == 4}
+    ours = {error.code: error.status for error in error_classes() if error.__module__ == errors.__name__}
+    # The web framework's own refusals have no class of ours.
+    refusal = admin.delete("/v1/events").json()
+    assert documented == ours | {refusal["code"]: refusal["status"]}
+
+
+def test_every_route_and_parameter_is_documented() -> None:
+    documented = sections(text_of("reference/http.md"))
+    routes = {
+        f"`{method} {re.sub(r':[a-z]+}', '}', path)}`"
+        for handler in (*http.ROUTES, http.openapi)
+        for method in handler.http_methods
+        for path in handler.paths
+    }
+    assert {heading for heading in documented if heading.startswith("`")} == routes
+    for path, operations in document(http.ROUTES)["paths"].items():
+        for method, operation in operations.items():
+            said = documented[f"`{method.upper()} {path}`"]
+            for parameter in operation.get("parameters", ()):
+                if parameter["in"] == "query":
+                    assert f"`{parameter['name']}`" in said, f"{parameter['name']} of {method} {path}"
+
+
+def test_every_metric_is_documented(admin: httpx.Client, server: Server) -> None:
+    admin.post("/v1/events", json=sample())
+    with server.client(None) as anyone:
+        exposed = set(re.findall(r"^# TYPE (whence_\w+)", anyone.get("/metrics").text, re.MULTILINE))
+    said = text_of("reference/metrics.md")
+    assert exposed == set(re.findall(r"`(whence_\w+)`", said))
+    for name, row in rows(said).items():
+        if name.startswith("whence_"):
+            assert name in exposed
+            assert row[1] in ("counter", "histogram", "gauge")
+
+
+def limit_constants() -> Iterator[tuple[str, float]]:
+    """Every public upper-case constant of a module whose value is a number or a duration."""
+    for module_info in pkgutil.walk_packages(whence.__path__, "whence."):
+        if module_info.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(module_info.name)
+        for statement in ast.parse(Path(str(module.__file__)).read_text()).body:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+            for target in targets:
+                if isinstance(target, ast.Name) and re.fullmatch(r"[A-Z][A-Z0-9_]*", target.id):
+                    value = getattr(module, target.id)
+                    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+                    if isinstance(seconds, int | float) and not isinstance(seconds, bool):
+                        yield f"{module_info.name.removeprefix('whence.')}.{target.id}", seconds
+
+
+def test_every_limit_is_documented_with_its_value() -> None:
+    documented = {
+        name: row for name, row in rows(text_of("reference/limits.md")).items() if re.search(r"\.[A-Z_]+$", name)
+    }
+    constants = dict(limit_constants())
+    assert set(documented) == set(constants)
+    for name, value in constants.items():
+        assert float(documented[name][1].split()[0].replace(",", "")) == value, name
+
+
+def test_every_field_of_an_event_is_documented() -> None:
+    said = text_of("reference/events.md")
+    for struct in (wire.Event, wire.StoredEvent, wire.Measures, wire.ItemResult, wire.AppendAnswer):
+        for name in struct.__struct_fields__:
+            assert f"`{name}`" in said or f'"{name}"' in said, f"{struct.__name__}.{name}"
+    fields = rows(sections(said)["Fields"])
+    assert set(fields) == set(wire.Event.__struct_fields__)
+    required = {name for name in fields if fields[name][1] == "yes"}
+    assert required == {"event_id", "event_type", "occurred_at", "session_id", "trace_id"}
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = text_of("README.md")
+    for kind in ("tutorial", "how-to", "reference", "explanation"):
+        for page in (DOCS / kind).glob("*.md"):
+            assert f"({kind}/{page.name})" in index
+
+
+# Nothing is documented that is not there
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them from headings."""
+    headings = re.findall(r"^#+ (.+)$", prose(page.read_text()), re.MULTILINE)
+    kept = [re.sub(r"[^\w\- ]", "", unicodedata.normalize("NFC", heading.lower())) for heading in headings]
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+@pages
+def test_links_point_at_what_exists(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in anchors(linked), target
+
+
+def documented_commands(text: str) -> Iterator[list[str]]:
+    """The words after `whence`, wherever a page shows the command: in shell blocks and in running text."""
+    for block in blocks(text, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            found = re.match(r"(?:\S*/)?whence\s+(.*)", line)
+            if found:
+                yield shlex.split(found[1], comments=True)
+    for said in re.findall(r"`(?:\.venv/bin/)?whence ([^`…]+)`", prose(text)):
+        yield shlex.split(said)
+
+
+@pages
+def test_commands_and_their_options_exist(page: Path) -> None:
+    for words in documented_commands(page.read_text()):
+        path: tuple[str, ...] = ()
+        while words and hasattr(COMMANDS[path], "commands") and not words[0].startswith("-"):
+            path = (*path, words.pop(0))
+            assert path in COMMANDS, f"whence {' '.join(path)}"
+        for word in words:
+            if word.startswith("-"):
+                assert word.partition("=")[0] in options(COMMANDS[path]), f"whence {' '.join(path)} {word}"
+
+
+@pages
+def test_variables_are_settings(page: Path) -> None:
+    variables = {f"WHENCE_{name.upper()}" for name in Settings.model_fields}
+    assert set(re.findall(r"\bWHENCE_[A-Z_]*[A-Z]", page.read_text())) <= variables
+
+
+@pages
+def test_make_targets_exist(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for block in blocks(page.read_text(), "sh"):
+        for target in re.findall(r"^make (\w+)", block, re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pages
+def test_examples_are_well_formed(page: Path) -> None:
+    text = page.read_text()
+    for block in blocks(text, "python"):
+        compile(block, str(page), "exec")
+    for block in blocks(text, "toml"):
+        Settings(**tomllib.loads(block))
+    for block in blocks(text, "json"):
+        try:
+            json.loads(block)
+        except json.JSONDecodeError:
+            for line in block.splitlines():
+                json.loads(line)
+
+
+# What the pages tell the reader to do works
+
+
+class Reader:
+    """Somebody who follows a page, with a home folder as `make run` leaves it and a workspace of their own."""
+
+    def __init__(self, home: Path, server: Server, workspace: Workspace) -> None:
+        self.home = home
+        self.server = server
+        self.workspace = workspace
+        (home / ".whence").mkdir()
+        (home / ".whence" / "admin.key").write_text(workspace.admin_key + "\n")
+
+    def start(self, command: list[str], **streams: Any) -> subprocess.Popen[str]:
+        environment = clean_environment() | {"HOME": str(self.home)}
+        return subprocess.Popen(command, text=True, cwd=self.home, env=environment, **streams)
+
+    def run(self, *command: str) -> str:
+        with self.start(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        return out
+
+    def saved(self, name: str, program: str) -> str:
+        (self.home / name).write_text(program.replace(DEFAULT_URL, self.server.url))
+        return name
+
+    def python(self, name: str, program: str, *arguments: str) -> str:
+        return self.run(sys.executable, self.saved(name, program), *arguments)
+
+    def whence(self, *arguments: str) -> str:
+        where = ("--workspace", self.workspace.workspace_id, "--data-dir", str(self.server.data_dir))
+        return self.run(sys.executable, "-m", "whence", *arguments, *where)
+
+
+@pytest.fixture
+def reader(tmp_path: Path, server: Server, workspace: Workspace) -> Reader:
+    return Reader(tmp_path, server, workspace)
+
+
+def test_the_tutorial_does_and_prints_what_it_says(reader: Reader) -> None:
+    tutorial = text_of("tutorial/first-trace.md")
+    send, read = blocks(tutorial, "python")
+    _, tail, answer = blocks(tutorial, "text")
+    trace_id = reader.python("trace.py", send).strip()
+    assert re.fullmatch(r"[0-9a-f]{32}", trace_id)
+    when = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+    assert when.sub("", reader.whence("tail", "--no-follow")) == when.sub("", tail)
+    assert reader.python("read.py", read, trace_id) == answer
+
+
+def test_the_first_lines_of_the_tutorial_are_those_of_serve(server: Server) -> None:
+    shown = blocks(text_of("tutorial/first-trace.md"), "text")[0].splitlines()
+    assert shown[0] == f"Whence {whence.__version__}"
+    assert shown[-1] == f"ready {DEFAULT_URL}"
+
+
+def test_a_follower_that_keeps_its_position_with_its_writes_counts_each_event_once(
+    reader: Reader, admin: httpx.Client
+) -> None:
+    catch_up, _ = blocks(text_of("how-to/follow-the-ledger.md"), "python")
+    for count, last in ((3, 3), (0, 3), (1_200, 1_203)):
+        for start in range(0, count, 1_000):
+            batch = [sample(tool_name="t") for _ in range(min(1_000, count - start))]
+            admin.post("/v1/events", json={"events": batch})
+        assert reader.python("catch_up.py", catch_up) == f"{last} is the last position that was handled\n"
+    counted = "import sqlite3; print(sqlite3.connect('mine.db').execute('SELECT count(*) FROM calls').fetchone()[0])"
+    assert reader.run(sys.executable, "-c", counted) == "1203\n"
+
+
+def test_the_stream_example_shows_events_as_they_come(reader: Reader, admin: httpx.Client) -> None:
+    _, follow = blocks(text_of("how-to/follow-the-ledger.md"), "python")
+    admin.post("/v1/events", json=sample(event_type="first.one"))
+    command = [sys.executable, reader.saved("follow.py", follow)]
+    with reader.start(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "1 first.one\n"
+            admin.post("/v1/events", json=sample(event_type="second.one"))
+            assert process.stdout.readline() == "2 second.one\n"
+        finally:
+            process.terminate()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="not every machine has curl")
+def test_curl_commands_of_the_how_to_pages_answer(reader: Reader) -> None:
+    found = [
+        block for page in (DOCS / "how-to").glob("*.md") for block in blocks(page.read_text(), "sh") if "curl" in block
+    ]
+    assert found
+    for block in found:
+        answer = json.loads(reader.run("sh", "-ec", block.replace(DEFAULT_URL, reader.server.url)))
+        assert "code" not in answer
+
+
+def test_the_name_of_a_key_file_is_computed_as_documented(reader: Reader, app: App) -> None:
+    keys = reader.home / ".whence" / "keys"
+    keys.mkdir()
+    shutil.copy(app.settings.kek_path, keys / "kek.key")
+    (block,) = [block for block in blocks(text_of("how-to/back-up-keys.md"), "sh") if "hashlib" in block]
+    expected = LocalKeyProvider.from_file(app.settings.kek_path).kek_id
+    assert reader.run("sh", "-ec", block.replace("python3", shlex.quote(sys.executable))) == expected + "\n"
+
+
+def test_the_sql_for_your_own_postgres_makes_logins_that_work(
+    postgres: EmbeddedServer, reader: Reader, tmp_path: Path
+) -> None:
+    """Under other names, because the embedded database has these already, and its roles belong to its owner."""
+    page = text_of("how-to/use-your-own-postgres.md")
+    page = re.sub(r"whence_(owner|server)", r"docs_\1", page).replace("DATABASE whence", "DATABASE docs_whence")
+    first, roles, login = blocks(page, "sql")
+    password = (postgres.data_dir / f"{SUPERUSER}.password").read_text()
+    superuser = make_conninfo(postgres.app_conninfo, user=SUPERUSER, password=password)
+    with psycopg.connect(make_conninfo(superuser, dbname="postgres"), autocommit=True) as conn:
+        for statement in (*first.split(";\n")[:-1], roles.splitlines()[-1], *login.split(";\n")[:-1]):
+            conn.execute(statement.encode())
+    owner = make_conninfo(superuser, dbname="docs_whence", user="docs_owner", password="owner-password")
+    server = make_conninfo(superuser, dbname="docs_whence", user="docs_server", password="server-password")
+    where = ("--data-dir", str(tmp_path / "data"))
+    whence_command = (sys.executable, "-m", "whence")
+    (said,) = [block for block in blocks(page, "text") if block.startswith("applied")]
+    assert reader.run(*whence_command, "migrate", "--database-url", owner, *where).startswith(said.rstrip())
+    assert "up to date" in reader.run(*whence_command, "doctor", "--database-url", server, *where)
+    assert "docs" in reader.run(*whence_command, "user", "add", "docs", "--database-url", server, *where)
+
+
+async def test_the_sql_that_shows_isolation_sees_what_it_says(
+    app: App, workspace: Workspace, raw_app: Connection
+) -> None:
+    await app.ledger.append(workspace.admin, [event(user_id="ann"), event(user_id="ann"), event()])
+    (shown,) = [block for block in blocks(text_of("explanation/isolation.md"), "sql") if "DELETE" in block]
+    statements = re.sub(r" *--.*", "", shown).replace("'default'", f"'{workspace.workspace_id}'").split(";\n")[:-1]
+    counts: list[int] = []
+    for statement in statements:
+        if statement.startswith("DELETE"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for table events"):
+                raw_app.execute(statement.encode())
+            continue
+        cursor = raw_app.execute(statement.encode())
+        if statement.startswith("SELECT"):
+            counts.append((cursor.fetchone() or (-1,))[0])
+    assert counts == [0, 2, 3]
