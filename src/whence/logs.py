@@ -29,6 +29,7 @@ def configure_logs(settings: Settings) -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
     )
     # Libraries speak up only when something is wrong; their debug lines may quote what we keep out of ours.
     logging.basicConfig(

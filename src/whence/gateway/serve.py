@@ -33,6 +33,8 @@ async def serve(app: App, announce: Callable[[str, int | None], None]) -> None:
         access_log=False,
         lifespan="off",
         server_header=False,
+        # Nothing here goes by the caller's address, so no header can lie about it.
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
     )
     server = _Server(config)
