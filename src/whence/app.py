@@ -93,22 +93,21 @@ async def ensure_default_workspace(app: App) -> bool:
     if await app.identity.workspace_exists(DEFAULT_WORKSPACE):
         return False
     try:
-        await app.identity.add_workspace(
-            DEFAULT_WORKSPACE, keep=lambda key: _write_secret(admin_key_file(app.settings), key)
-        )
+        await app.identity.add_workspace(DEFAULT_WORKSPACE, keep=lambda key: keep_admin_key(app.settings, key))
     except Conflict:
         return False
     return True
 
 
-def _write_secret(path: Path, secret: str) -> None:
+def keep_admin_key(settings: Settings, key: str) -> None:
     """Whole or not at all, and readable by its owner only from the first byte on."""
+    path = admin_key_file(settings)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(secret + "\n")
+            file.write(key + "\n")
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, path)

@@ -75,6 +75,17 @@ def test_a_workspace_is_made_with_an_admin_key(folder: Path) -> None:
         assert (done.returncode, done.stderr) == (1, said)
 
 
+def test_rotating_the_admin_of_the_default_workspace_renews_the_key_file(folder: Path) -> None:
+    whence("user", "list", "--data-dir", folder)
+    whence("user", "add", "first", "--data-dir", folder)
+    before = (folder / "admin.key").read_text()
+    rotated = whence("user", "rotate", "admin", "--json", "--data-dir", folder)
+    after = (folder / "admin.key").read_text()
+    assert after != before
+    assert after.strip() == json.loads(rotated.stdout)["user_key"]
+    assert (folder / "admin.key").stat().st_mode & 0o777 == 0o600
+
+
 def test_tail_shows_events_and_goes_on(folder: Path, tmp_path: Path) -> None:
     whence("workspace", "add", "tailed", "--json", "--data-dir", folder)
     key = json.loads(whence("user", "rotate", "admin", "-w", "tailed", "--json", "--data-dir", folder).stdout)[

@@ -19,6 +19,7 @@ from whence.app import (
     App,
     admin_key_file,
     ensure_default_workspace,
+    keep_admin_key,
     open_app,
     reach_database,
 )
@@ -26,6 +27,7 @@ from whence.cli.doctor import examine
 from whence.cli.tail import show_tail
 from whence.db.migrate import migrate as migrate_schema
 from whence.errors import WhenceError
+from whence.identity import ADMIN_USER
 from whence.logs import configure_logs
 from whence.settings import Settings, load_settings
 
@@ -195,10 +197,12 @@ def user_rotate(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Make a new key for a user; the older ones end after the overlap."""
+    """Make a new key for a user; the older ones end after the overlap. The file of the admin key is renewed too."""
 
     async def act(app: App) -> None:
         key = await app.identity.rotate_key(workspace, user_id, timedelta(minutes=overlap_minutes))
+        if (workspace, user_id) == (DEFAULT_WORKSPACE, ADMIN_USER):
+            keep_admin_key(app.settings, key)
         _print_key({"user_id": user_id, "user_key": key}, as_json)
 
     with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
