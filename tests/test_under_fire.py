@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import signal
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import psycopg
 import pytest
 
@@ -159,6 +161,26 @@ async def read_all(url: str, key: str) -> list[dict[str, Any]]:
             events += page["events"]
             after = page["next"]
     return events
+
+
+async def test_a_server_whose_postgres_is_killed_starts_it_again(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", tmp_path / "log") as server, server.client(server.admin_key) as client:
+        assert client.post("/v1/events", json=sample()).json()["accepted"] == 1
+        pid = next(
+            process.pid
+            for process in psutil.process_iter()
+            if process.name() == "postgres" and str(server.data_dir) in " ".join(process.cmdline())
+        )
+        os.kill(pid, signal.SIGKILL)
+        answers = []
+        for _ in range(100):
+            answers.append(client.post("/v1/events", json=sample()).status_code)
+            if answers[-1] == 200:
+                break
+            time.sleep(0.1)
+        assert answers[-1] == 200, answers
+        assert set(answers[:-1]) <= {503}
+        assert len(client.get("/v1/events").json()["events"]) == 2
 
 
 async def test_personal_text_is_nowhere_in_clear_in_the_data_directory_or_the_log(

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from whence.db.migrate import migrate, pending
 from whence.errors import Conflict, DatabaseError, SetupError
 from whence.identity import Identity
 from whence.ledger import Ledger
+from whence.ledger.payloads import installed_kek, tie_to_provider
 from whence.settings import Settings
 
 DEFAULT_WORKSPACE: Final = "default"
@@ -40,6 +41,8 @@ class Logins:
 
     app: str
     owner: str
+    revive: Callable[[], Awaitable[None]] | None = None
+    """Starts the database again where it is ours to start."""
 
     def __repr__(self) -> str:
         return "Logins(hidden)"
@@ -51,15 +54,23 @@ async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncGene
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
             await asyncio.to_thread(_migrate, logins.owner)
-        provider = LocalKeyProvider.from_file(settings.kek_path)
-        async with Database(logins.app) as database:
+        async with Database(logins.app, revive=logins.revive) as database:
             registry = CollectorRegistry()
-            ledger = Ledger(database, provider, clock, registry)
-            await ledger.keys.check_provider()
+            ledger = Ledger(database, await _key_provider(settings, database, clock), clock, registry)
             try:
                 yield App(settings, clock, database, Identity(database, clock), ledger, registry, asyncio.Event())
             finally:
                 await ledger.close()
+
+
+async def _key_provider(settings: Settings, database: Database, clock: Clock) -> LocalKeyProvider:
+    path = settings.kek_path
+    known = await installed_kek(database)
+    if known is not None and not path.exists():
+        raise SetupError(f"the key file {path} is missing: restore the one with the key {known}")
+    provider = LocalKeyProvider.from_file(path)
+    await tie_to_provider(database, provider, clock())
+    return provider
 
 
 @asynccontextmanager
@@ -70,11 +81,17 @@ async def reach_database(settings: Settings) -> AsyncGenerator[Logins]:
         owner = settings.database_owner_url
         yield Logins(url, url if owner is None else owner.get_secret_value())
         return
-    server = await asyncio.to_thread(embedded.start, settings.data_dir)
+    leases: list[embedded.EmbeddedServer] = []
+
+    async def start() -> None:
+        leases.append(await asyncio.to_thread(embedded.start, settings.data_dir))
+
     try:
-        yield Logins(server.app_conninfo, server.owner_conninfo)
+        await start()
+        yield Logins(leases[0].app_conninfo, leases[0].owner_conninfo, revive=start)
     finally:
-        await asyncio.to_thread(server.release)
+        for lease in leases:
+            await asyncio.to_thread(lease.release)
 
 
 def _migrate(owner: str) -> None:
@@ -92,6 +109,10 @@ async def ensure_default_workspace(app: App) -> bool:
     """Makes the workspace `default` where there is none, and keeps its key in a file. Says whether it did."""
     if await app.identity.workspace_exists(DEFAULT_WORKSPACE):
         return False
+    kept = admin_key_file(app.settings)
+    if kept.exists():
+        # Of another database, perhaps one that is about to be restored.
+        kept.rename(kept.with_name("admin.key.old"))
     try:
         await app.identity.add_workspace(DEFAULT_WORKSPACE, keep=lambda key: keep_admin_key(app.settings, key))
     except Conflict:

@@ -5,6 +5,7 @@ import hmac
 import os
 from pathlib import Path
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -22,17 +23,24 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 
 
+class Wrapped(NamedTuple):
+    """A wrapped key, and the name of the key-encryption key that wrapped it."""
+
+    kek_id: str
+    key: bytes
+
+
 class KeyProvider(Protocol):
-    """Keeps the key-encryption key. A provider for a key management service implements the same three names."""
+    """Keeps the key-encryption keys. A provider for a key management service implements the same three names."""
 
     @property
     def kek_id(self) -> str:
-        """Names the key, so that data wrapped under another is noticed. Not secret."""
+        """Names the key that wraps now, so that data wrapped under another is noticed. Not secret."""
         ...
 
-    def wrap(self, keys: list[bytes]) -> list[bytes]: ...
+    async def wrap(self, keys: list[bytes]) -> list[bytes]: ...
 
-    def unwrap(self, wrapped: list[bytes]) -> list[bytes]: ...
+    async def unwrap(self, wrapped: list[Wrapped]) -> list[bytes]: ...
 
 
 class LocalKeyProvider:
@@ -60,12 +68,12 @@ class LocalKeyProvider:
             raise SetupError(f"the key file {path} does not hold a key: restore it from a backup")
         return cls(kek)
 
-    def wrap(self, keys: list[bytes]) -> list[bytes]:
+    async def wrap(self, keys: list[bytes]) -> list[bytes]:
         return [aes_key_wrap_with_padding(self._kek, key) for key in keys]
 
-    def unwrap(self, wrapped: list[bytes]) -> list[bytes]:
+    async def unwrap(self, wrapped: list[Wrapped]) -> list[bytes]:
         try:
-            return [aes_key_unwrap_with_padding(self._kek, key) for key in wrapped]
+            return [aes_key_unwrap_with_padding(self._kek, key) for _, key in wrapped]
         except InvalidUnwrap as error:
             raise SetupError(f"a subject key was not wrapped by {self.kek_id}: is it the right key file?") from error
 
@@ -91,6 +99,10 @@ def _create_key_file(path: Path) -> None:
         os.unlink(fresh)
 
 
+def _derived(key: bytes, purpose: bytes) -> bytes:
+    return HKDFExpand(SHA256(), KEY_BYTES, purpose).derive(key)
+
+
 class SealedPayload(NamedTuple):
     ciphertext: bytes
     commitment: bytes
@@ -99,12 +111,13 @@ class SealedPayload(NamedTuple):
 class SubjectKey:
     """Seals one subject's payloads. Once the key is gone, neither payload nor commitment tells anything."""
 
-    def __init__(self, key: bytes) -> None:
-        self._aead = AESGCM(key)
-        self._salts = HKDFExpand(SHA256(), KEY_BYTES, b"whence payload commitment").derive(key)
+    def __init__(self, key_id: UUID, key: bytes) -> None:
+        self.key_id = key_id
+        self._aead = AESGCM(_derived(key, b"whence payload encryption"))
+        self._salts = _derived(key, b"whence payload commitment")
 
     def __repr__(self) -> str:
-        return "SubjectKey(hidden)"
+        return f"SubjectKey({self.key_id})"
 
     @staticmethod
     def generate() -> bytes:

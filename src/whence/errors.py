@@ -6,7 +6,6 @@
     │   ├── TooLarge            a stated limit was passed
     │   └── UnsupportedMedia    a content type that is not spoken here
     ├── Unauthenticated         no key, or a key that is not valid
-    ├── Forbidden               a valid key that may not do this
     ├── NotFound                missing, or somebody else's: the caller cannot tell which
     ├── Conflict                the same id was stored earlier with other content
     ├── Unavailable             try again later
@@ -68,12 +67,6 @@ class Unauthenticated(WhenceError):
     code = "unauthenticated"
     status = 401
     title = "Not authenticated"
-
-
-class Forbidden(WhenceError):
-    code = "forbidden"
-    status = 403
-    title = "Forbidden"
 
 
 class NotFound(WhenceError):

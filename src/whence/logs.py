@@ -32,6 +32,9 @@ def configure_logs(settings: Settings) -> None:
         cache_logger_on_first_use=True,
     )
     # Libraries speak up only when something is wrong; their debug lines may quote what we keep out of ours.
+    # psycopg tells of an error twice when it happens in a pipeline; ours is the one that counts.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
+    logging.getLogger("psycopg.pool").setLevel(logging.WARNING)
     logging.basicConfig(
         level=logging.WARNING, stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s"
     )

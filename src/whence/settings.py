@@ -20,7 +20,7 @@ def default_data_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="WHENCE_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="WHENCE_", env_ignore_empty=True, extra="forbid", frozen=True)
 
     data_dir: Path = Field(
         default_factory=default_data_dir,
@@ -63,20 +63,22 @@ class Settings(BaseSettings):
 
     @property
     def kek_path(self) -> Path:
-        return self.key_file or self.data_dir / "keys" / "kek.key"
+        return self.key_file.expanduser().absolute() if self.key_file else self.data_dir / "keys" / "kek.key"
 
 
 def load_settings(flags: Mapping[str, object | None]) -> Settings:
     """`flags` are what the command line gave; None means that it gave nothing."""
-    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value not in (None, "")}
     data_dir = Path(str(given.get("data_dir") or os.environ.get("WHENCE_DATA_DIR") or default_data_dir()))
     data_dir = data_dir.expanduser().absolute()
     given["data_dir"] = data_dir
     in_file = {
         name: value
         for name, value in _read_file(data_dir / CONFIG_FILE).items()
-        if f"WHENCE_{name.upper()}" not in os.environ
+        if not os.environ.get(f"WHENCE_{name.upper()}")
     }
+    if "data_dir" in in_file:
+        raise SetupError(f"{data_dir / CONFIG_FILE} sets data_dir, but is found through it: use WHENCE_DATA_DIR")
     try:
         return Settings(**(in_file | given))
     except ValidationError as error:

@@ -32,6 +32,25 @@ def test_processes_that_migrate_at_once_apply_each_migration_once(empty: embedde
     assert pending(empty.app_conninfo) == []
 
 
+def test_a_kill_before_the_first_migration_is_done_leaves_nothing_half_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with embedded.start(tmp_path / "data") as server:
+        broken = Migration(1, migrations()[0].name, b"SELECT 1/0")
+        with monkeypatch.context() as patched:
+            patched.setattr(migrating, "migrations", lambda: [broken])
+            with pytest.raises(DatabaseError):
+                migrate(server.owner_conninfo)
+        assert pending(server.app_conninfo) == [m.name for m in migrations()]
+        assert migrate(server.owner_conninfo)
+
+
+def test_a_password_with_an_at_sign_is_not_shown() -> None:
+    with pytest.raises(DatabaseError) as refused:
+        pending("postgresql://me:hun@ter2@127.0.0.1:1/x?connect_timeout=2")
+    assert "ter2" not in refused.value.detail
+
+
 def test_the_chain_of_migrations_makes_the_committed_schema(postgres: embedded.EmbeddedServer) -> None:
     committed = SCHEMA.read_text().split("\n\n", 1)[1]
     assert dump(postgres.owner_conninfo) == committed, "run `make schema` and look at the difference"

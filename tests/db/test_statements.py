@@ -35,7 +35,3 @@ def test_statement_can_be_prepared(owner: Connection, package: str, name: str) -
     if name in {"installation_kek", "set_installation_kek"}:
         owner.execute("SET ROLE whence_app")
     owner.execute(b"PREPARE s AS " + numbered(load(package)[name]))
-
-
-def test_every_statement_says_what_it_is_for_or_is_plain_from_its_name() -> None:
-    assert len(_STATEMENTS) == len(set(_STATEMENTS)) > 20

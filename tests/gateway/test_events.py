@@ -182,6 +182,9 @@ def test_events_are_read_by_session_trace_and_type(admin: httpx.Client) -> None:
         ("after=-1", "after"),
         ("after=9223372036854775808", "after"),
         ("session_id=", "session_id"),
+        ("session_id=a%00b", "session_id"),
+        ("sesion_id=s1", "sesion_id"),
+        ("request=1", "request"),
     ],
 )
 def test_a_wrong_parameter_is_named(admin: httpx.Client, query: str, field: str) -> None:
@@ -275,3 +278,22 @@ def test_a_gzip_body_may_have_several_members_and_nothing_after_them(admin: http
     ):
         answer = admin.post("/v1/events", content=packed, headers={"Content-Encoding": "gzip"})
         assert answer.status_code == status
+
+
+def test_a_gzip_body_of_very_many_members_is_refused(admin: httpx.Client) -> None:
+    answer = admin.post("/v1/events", content=gzip.compress(b"") * 50_000, headers={"Content-Encoding": "gzip"})
+    assert answer.status_code == 400
+
+
+def test_a_time_that_could_not_be_read_back_is_refused(admin: httpx.Client) -> None:
+    for field, value in (("ended_at", "9999-12-31T23:59:59-01:00"), ("occurred_at", "0001-01-01T00:00:00+01:00")):
+        answer = admin.post("/v1/events", json=sample(**{field: value}))
+        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
+    assert admin.get("/v1/events").status_code == 200
+    assert admin.get("/v1/events/stream?after=99999999999999999999").status_code == 422
+
+
+def test_times_come_back_in_utc_whatever_they_were_sent_in(admin: httpx.Client) -> None:
+    sent = sample(occurred_at="2026-01-02T05:04:05.123456+02:00")
+    admin.post("/v1/events", json=sent)
+    assert admin.get(f"/v1/events/{sent['event_id']}").json()["occurred_at"] == "2026-01-02T03:04:05.123456Z"

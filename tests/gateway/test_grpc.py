@@ -1,9 +1,14 @@
 """OTLP/gRPC, switched on: the real exporter, the same events as over HTTP."""
 
+import json
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
@@ -23,8 +28,6 @@ def grpc_port(unused_port: int) -> int:
 
 @pytest.fixture(scope="module")
 def unused_port() -> int:
-    import socket  # noqa: PLC0415
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -92,6 +95,18 @@ def test_what_is_wrong_has_its_status_code(
     assert refused.value.code() == code
 
 
-def test_it_is_off_unless_it_is_switched_on(server: Server) -> None:
-    assert "WHENCE_OTLP_GRPC_PORT" not in clean_environment()
-    assert server.process.poll() is None
+def test_it_is_off_unless_it_is_switched_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "whence", "config", "--json", "--data-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+    assert json.loads(done.stdout)["otlp_grpc_port"] is None
+    with serving(tmp_path / "data", tmp_path / "log") as server:
+        listening = psutil.Process(server.process.pid).net_connections(kind="tcp")
+        assert len([one for one in listening if one.status == psutil.CONN_LISTEN]) == 1
+
+
+def test_a_port_that_is_taken_is_one_line(switched_on: Server, grpc_port: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "whence", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    environment = clean_environment() | {"WHENCE_OTLP_GRPC_PORT": str(grpc_port)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 1
+    assert f"cannot serve OTLP/gRPC on 127.0.0.1 port {grpc_port}" in done.stderr

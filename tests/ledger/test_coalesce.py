@@ -5,6 +5,7 @@ import uuid
 
 import msgspec
 import pytest
+from psycopg import Connection
 
 from conftest import Workspace
 from samples import event
@@ -72,7 +73,7 @@ POISON = {
     "a lone surrogate": Entry(event(session_id="\ud800")),
     "a broken check": Entry(event(importance_hint=99)),
     "a number too large": Entry(event(schema_version=1 << 40)),
-    "a foreign key": Entry(event(), bytes(32), "no such subject", b"sealed under a key that is gone"),
+    "a foreign key": Entry(event(), bytes(32), "no such subject", uuid.uuid4(), b"sealed under a key that is gone"),
     "a time that Postgres does not know": Entry(event(ended_at="yesterday")),
 }
 
@@ -108,11 +109,41 @@ async def test_a_conflicting_append_fails_alone(app: App, workspace: Workspace) 
     assert await together(app, workspace, entries) == ["accepted", "conflict", "duplicate", "accepted"]
 
 
+async def test_a_repeat_beside_a_refused_append_does_not_spoil_the_others(app: App, workspace: Workspace) -> None:
+    first = event()
+    await app.ledger.append(workspace.admin, [first])
+    entries = [Entry(first), Entry(event(importance_hint=99)), Entry(event())]
+    assert await together(app, workspace, entries) == ["duplicate", "rejected", "accepted"]
+
+
+async def test_what_is_not_the_events_fault_is_told_as_unavailable(
+    app: App, workspace: Workspace, owner: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = 0
+    transaction = app.database.transaction
+
+    def counted(scope: Scope | None) -> object:
+        nonlocal attempts
+        attempts += 1
+        return transaction(scope)
+
+    monkeypatch.setattr(app.database, "transaction", counted)
+    owner.execute("REVOKE INSERT ON whence.events FROM whence_workspace")
+    try:
+        with pytest.raises(Unavailable):
+            await app.ledger.append(workspace.admin, [event() for _ in range(20)])
+    finally:
+        owner.execute("GRANT INSERT ON whence.events TO whence_workspace")
+    assert attempts == 1, "the group is not halved"
+    [outcome] = await app.ledger.append(workspace.admin, [event()])
+    assert outcome.status == "accepted"
+
+
 async def test_what_the_database_refused_is_named_without_quoting_it(app: App, workspace: Workspace) -> None:
     coalescer = app.ledger._coalescer
     [[checked], [keyless]] = await asyncio.gather(
         coalescer.store(workspace.workspace_id, [Entry(event(importance_hint=99, tool_name="secret tool"))]),
-        coalescer.store(workspace.workspace_id, [Entry(event(), bytes(32), "nobody", b"x")]),
+        coalescer.store(workspace.workspace_id, [Entry(event(), bytes(32), "nobody", uuid.uuid4(), b"x")]),
     )
     assert checked.errors[0].message == "the database refused it: events_importance_range"
     assert keyless.errors[0].field == "subject_id"

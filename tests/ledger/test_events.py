@@ -1,6 +1,6 @@
 """What is refused, and by which field."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -31,6 +31,10 @@ def test_a_plain_event_is_sound() -> None:
         ({"occurred_at": datetime(2026, 1, 2, 3, 4, 5)}, "occurred_at"),
         ({"ended_at": datetime(2026, 1, 2, 3, 4, 5)}, "ended_at"),
         ({"ended_at": NOW - timedelta(microseconds=1)}, "ended_at"),
+        ({"ended_at": datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone(timedelta(hours=-1)))}, "ended_at"),
+        ({"ended_at": datetime(2262, 1, 1, tzinfo=UTC)}, "ended_at"),
+        ({"occurred_at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))}, "occurred_at"),
+        ({"occurred_at": datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)}, "occurred_at"),
         ({"event_id": ONE, "parent_event_id": ONE}, "parent_event_id"),
         ({"payload_ref": "x" * 2049}, "payload_ref"),
         ({"payload_ref": ""}, "payload_ref"),
@@ -55,6 +59,7 @@ def test_a_plain_event_is_sound() -> None:
         ({"measures": Measures(input_tokens=-1)}, "measures.input_tokens"),
         ({"measures": Measures(model="x" * 257)}, "measures.model"),
         ({"measures": Measures(finish_reasons=("stop", ""))}, "measures.finish_reasons"),
+        ({"measures": Measures(finish_reasons=("stop",) * 33)}, "measures.finish_reasons"),
     ],
 )
 def test_what_is_wrong_is_named(given: dict[str, Any], field: str) -> None:
@@ -65,7 +70,7 @@ def test_everything_that_is_wrong_is_named() -> None:
     assert fields(session_id="", trace_id="", importance_hint=99) == ["session_id", "trace_id", "importance_hint"]
 
 
-@pytest.mark.parametrize("edge", [NOW + timedelta(seconds=300), NOW - timedelta(days=36500)])
+@pytest.mark.parametrize("edge", [NOW + timedelta(seconds=300), NOW, datetime(1970, 1, 1, tzinfo=UTC)])
 def test_a_time_up_to_300_seconds_ahead_is_taken(edge: datetime) -> None:
     assert fields(occurred_at=edge) == []
 

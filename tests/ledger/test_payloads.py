@@ -1,6 +1,7 @@
 """Payloads: encrypted under their subject's key, opened by who may read them, committed to by their event."""
 
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -8,11 +9,11 @@ import pytest
 from conftest import Workspace
 from samples import event
 from whence.app import App
-from whence.crypto import LocalKeyProvider, SubjectKey, commit
+from whence.crypto import LocalKeyProvider, SubjectKey, Wrapped, commit
 from whence.db import Scope
 from whence.errors import NotFound, SetupError
-from whence.ledger import _place
-from whence.ledger.payloads import SubjectKeys, canonical, subject_of
+from whence.ledger import MAX_JOINED_BYTES, _place
+from whence.ledger.payloads import canonical, subject_of, tie_to_provider
 
 
 @pytest.mark.parametrize(
@@ -35,13 +36,13 @@ async def test_an_event_without_a_payload_has_none(app: App, workspace: Workspac
 async def test_each_subject_has_a_key_of_its_own(app: App, workspace: Workspace) -> None:
     events = [event({}, subject_id="patient", user_id="ann"), event({}, user_id="ann"), event({})]
     await app.ledger.append(workspace.admin, events)
-    assert [subject_of(e) for e in events] == ["patient", "ann", "*"]
+    assert [subject_of(e) for e in events] == ["patient", "ann", ""]
     async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
         rows = await (await tx.execute("SELECT subject_id, wrapped_key FROM whence.subject_keys ORDER BY 1")).fetchall()
         used = await (await tx.execute("SELECT subject_id FROM whence.payloads ORDER BY global_position")).fetchall()
-    assert [row[0] for row in rows] == ["*", "ann", "patient"]
+    assert [row[0] for row in rows] == ["", "ann", "patient"]
     assert len({bytes(row[1]) for row in rows}) == 3
-    assert [row[0] for row in used] == ["patient", "ann", "*"]
+    assert [row[0] for row in used] == ["patient", "ann", ""]
 
 
 async def test_a_user_reads_own_payloads_only(app: App, workspace: Workspace) -> None:
@@ -53,11 +54,11 @@ async def test_a_user_reads_own_payloads_only(app: App, workspace: Workspace) ->
 
 
 async def test_a_payload_moved_to_another_event_does_not_open(app: App, workspace: Workspace) -> None:
-    keys = await app.ledger.keys.ensure(workspace.workspace_id, {"*"})
+    keys = await app.ledger.keys.ensure(workspace.workspace_id, {""})
     one, two = event(), event()
-    sealed = keys["*"].seal(_place(workspace.workspace_id, one.event_id), b"{}", b"{}")
+    sealed = keys[""].seal(_place(workspace.workspace_id, one.event_id), b"{}", b"{}")
     with pytest.raises(SetupError, match="does not decrypt"):
-        keys["*"].open(_place(workspace.workspace_id, two.event_id), sealed.ciphertext)
+        keys[""].open(_place(workspace.workspace_id, two.event_id), sealed.ciphertext)
 
 
 async def test_an_auditor_with_the_salt_can_check_the_commitment(app: App, workspace: Workspace) -> None:
@@ -66,7 +67,7 @@ async def test_an_auditor_with_the_salt_can_check_the_commitment(app: App, works
     async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
         row = await (await tx.execute("SELECT payload_commitment FROM whence.events")).fetchone()
     assert row is not None
-    key = (await app.ledger.keys.ensure(workspace.workspace_id, {"*"}))["*"]
+    key = (await app.ledger.keys.ensure(workspace.workspace_id, {""}))[""]
     salt = key.salt(_place(workspace.workspace_id, sent.event_id))
     assert commit(salt, b'{"a":2,"b":1}') == bytes(row[0])
     assert commit(salt, b'{"a":2,"b":2}') != bytes(row[0])
@@ -80,19 +81,20 @@ def test_equal_json_has_one_canonical_form() -> None:
 def test_keys_do_not_show_in_a_repr() -> None:
     key = SubjectKey.generate()
     provider = LocalKeyProvider(key)
-    for shown in (repr(SubjectKey(key)), repr(provider), str(vars(SubjectKey(key)).keys())):
+    for shown in (repr(SubjectKey(uuid4(), key)), repr(provider)):
         assert key.hex() not in shown
         assert repr(key) not in shown
     assert provider.kek_id in repr(provider)
 
 
-def test_the_key_file_is_made_once_and_is_private(tmp_path: Path) -> None:
+async def test_the_key_file_is_made_once_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "kek.key"
     first = LocalKeyProvider.from_file(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert LocalKeyProvider.from_file(path).kek_id == first.kek_id
     assert [p.name for p in path.parent.iterdir()] == ["kek.key"]
-    assert first.unwrap(first.wrap([b"k" * 32])) == [b"k" * 32]
+    [wrapped] = await first.wrap([b"k" * 32])
+    assert await first.unwrap([Wrapped(first.kek_id, wrapped)]) == [b"k" * 32]
 
 
 @pytest.mark.parametrize("content", ["", "zz", "00" * 31, "00" * 33])
@@ -107,9 +109,9 @@ def test_a_damaged_key_file_is_a_clear_error_and_is_left_alone(tmp_path: Path, c
 async def test_another_key_file_is_refused_at_start(app: App, tmp_path: Path) -> None:
     other = LocalKeyProvider.from_file(tmp_path / "other.key")
     with pytest.raises(SetupError, match="restore the right key file"):
-        await SubjectKeys(app.database, other, app.clock).check_provider()
+        await tie_to_provider(app.database, other, app.clock())
     with pytest.raises(SetupError, match="is it the right key file"):
-        other.unwrap(LocalKeyProvider(b"k" * 32).wrap([b"x" * 32]))
+        await other.unwrap([Wrapped("local", key) for key in await LocalKeyProvider(b"k" * 32).wrap([b"x" * 32])])
 
 
 async def test_log_records_complete_the_payload_of_their_span_whichever_came_first(
@@ -129,3 +131,59 @@ async def test_log_records_complete_the_payload_of_their_span_whichever_came_fir
     assert joined == {"name": "chat", "attributes": {"a": 1}, "input_messages": [1, 2], "output_messages": [3]}
     own = await app.ledger.payload(workspace.admin.scope, asked.event_id)
     assert own == bytes(asked.payload)
+
+
+async def test_a_content_without_a_span_of_its_own_payload_shows_content_only(app: App, workspace: Workspace) -> None:
+    span = event(event_type="llm.generate")
+    contents = [
+        event({"input_messages": [n], "body": "raw"}, event_type="llm.content", parent_event_id=span.event_id)
+        for n in (1, 2)
+    ]
+    await app.ledger.append(workspace.admin, [span, *contents])
+    joined = msgspec.json.decode(await app.ledger.payload(workspace.admin.scope, span.event_id))
+    assert joined == {"input_messages": [1, 2]}
+
+
+async def test_nobody_writes_into_the_payload_of_somebody_elses_event(app: App, workspace: Workspace) -> None:
+    hers = event({"name": "chat"}, event_type="llm.generate")
+    await app.ledger.append(workspace.user("ann"), [hers])
+    forged = event({"input_messages": ["forged"]}, event_type="llm.content", parent_event_id=hers.event_id)
+    await app.ledger.append(workspace.user("bob"), [forged])
+    for reader in (workspace.admin, workspace.user("ann")):
+        assert await app.ledger.payload(reader.scope, hers.event_id) == bytes(hers.payload)
+
+
+@pytest.mark.parametrize("strange", [[1], "text", 7, None])
+async def test_a_content_that_is_not_an_object_is_passed_over(app: App, workspace: Workspace, strange: object) -> None:
+    span = event({"name": "chat"}, event_type="llm.generate")
+    odd = event(strange, event_type="llm.content", parent_event_id=span.event_id)
+    await app.ledger.append(workspace.admin, [span, odd])
+    joined = msgspec.json.decode(await app.ledger.payload(workspace.admin.scope, span.event_id))
+    assert joined == {"name": "chat"}
+
+
+async def test_joined_contents_are_bounded_and_say_so(app: App, workspace: Workspace) -> None:
+    span = event({"name": "chat"}, event_type="llm.generate")
+    large = [
+        event({"input_messages": ["x" * 900_000]}, event_type="llm.content", parent_event_id=span.event_id)
+        for _ in range(12)
+    ]
+    await app.ledger.append(workspace.admin, [span, *large])
+    payload = await app.ledger.payload(workspace.admin.scope, span.event_id)
+    joined = msgspec.json.decode(payload)
+    assert joined["contents_truncated"] is True
+    assert len(joined["input_messages"]) == MAX_JOINED_BYTES // 900_000
+    assert joined["name"] == "chat"
+
+
+async def test_a_key_that_was_replaced_elsewhere_is_not_written_under(app: App, workspace: Workspace) -> None:
+    """Another process shredded the subject's key and made a new one, while this one remembers the old."""
+    await app.ledger.append(workspace.admin, [event({"n": 0}, subject_id="other")])
+    keys = await app.ledger.keys.ensure(workspace.workspace_id, {"other"})
+    keys["other"].key_id = uuid4()
+    [outcome] = await app.ledger.append(workspace.admin, [event({"n": 1}, subject_id="other")])
+    assert (outcome.status, outcome.errors[0].field) == ("rejected", "subject_id")
+    again = event({"n": 2}, subject_id="other")
+    [outcome] = await app.ledger.append(workspace.admin, [again])
+    assert outcome.status == "accepted"
+    assert await app.ledger.payload(workspace.admin.scope, again.event_id) == b'{"n":2}'

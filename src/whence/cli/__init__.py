@@ -5,8 +5,9 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 import uvloop
@@ -103,9 +104,13 @@ def serve(
     database_url: DatabaseUrl = None,
     host: Annotated[str | None, typer.Option(help="The address to serve on.", show_default="127.0.0.1")] = None,
     port: Annotated[
-        int | None, typer.Option(help="The port to serve on; 0 takes a free one.", show_default="8010")
+        int | None,
+        typer.Option(min=0, max=65535, help="The port to serve on; 0 takes a free one.", show_default="8010"),
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.", show_default="info")] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None,
+        typer.Option(help="The least severe log line that is written.", show_default="info"),
+    ] = None,
 ) -> None:
     """Serve the API and OTLP, on the embedded Postgres or your own."""
     settings = load_settings(
@@ -142,7 +147,7 @@ def _announce(app: App, url: str, grpc_port: int | None, made: bool) -> None:
     if key_file.exists():
         print_plain(f"  admin key {key_file}{' (new)' if made else ''}")
     else:
-        print_plain(f"  admin key not in {key_file}: `whence user rotate admin` makes a new one")
+        print_plain("  admin key kept where the workspace was made; `whence user rotate admin` replaces it")
     print_plain(f"ready {url}")
 
 
@@ -200,9 +205,9 @@ def user_rotate(
     """Make a new key for a user; the older ones end after the overlap. The file of the admin key is renewed too."""
 
     async def act(app: App) -> None:
-        key = await app.identity.rotate_key(workspace, user_id, timedelta(minutes=overlap_minutes))
-        if (workspace, user_id) == (DEFAULT_WORKSPACE, ADMIN_USER):
-            keep_admin_key(app.settings, key)
+        has_file = (workspace, user_id) == (DEFAULT_WORKSPACE, ADMIN_USER)
+        keep = partial(keep_admin_key, app.settings) if has_file else None
+        key = await app.identity.rotate_key(workspace, user_id, timedelta(minutes=overlap_minutes), keep)
         _print_key({"user_id": user_id, "user_key": key}, as_json)
 
     with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
@@ -288,7 +293,7 @@ def tail(
 def config(as_json: AsJson = False, data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
     """Show the settings in force, secrets hidden, and where each can be set."""
     settings = load_settings({"data_dir": data_dir, "database_url": database_url})
-    shown = settings.model_dump(mode="json")
+    shown = settings.model_dump(mode="json") | {"key_file": str(settings.kek_path)}
     if as_json:
         print_plain(json.dumps(shown))
         return

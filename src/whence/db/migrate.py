@@ -1,6 +1,7 @@
 """Forward-only migrations: numbered SQL files, each applied once, in order, in a transaction of its own."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from importlib import resources
 
@@ -12,6 +13,7 @@ from whence.errors import DatabaseError
 MINIMUM_SERVER_VERSION = 160000
 # Any number will do as long as it stays the same: it is what two migrating processes meet on.
 _MIGRATION_LOCK = 7_311_946_201
+_WITH_AT = re.compile(r"""['"][^'"]*@[^'"]*['"]""")
 _BOOTSTRAP = b"""
 CREATE SCHEMA IF NOT EXISTS whence;
 CREATE TABLE IF NOT EXISTS whence.schema_migrations (
@@ -67,8 +69,6 @@ def _migrate(conn: Connection) -> list[str]:
         raise DatabaseError(f"Postgres {conn.info.server_version // 10000} is too old: Whence needs 16 or newer")
     conn.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
     try:
-        with conn.transaction():
-            conn.execute(_BOOTSTRAP)
         applied = _applied(conn)
         known = migrations()
         check_history(applied, known)
@@ -99,6 +99,9 @@ def check_history(applied: dict[int, bytes], known: list[Migration]) -> None:
 
 def _apply(conn: Connection, migration: Migration) -> str:
     with conn.transaction():
+        if migration.version == 1:
+            # With the first migration or not at all: a schema that the server's role cannot look into would stop it.
+            conn.execute(_BOOTSTRAP)
         conn.execute(migration.sql)
         conn.execute(
             "INSERT INTO whence.schema_migrations (version, name, sha256) VALUES (%s, %s, %s)",
@@ -111,4 +114,5 @@ def reason(error: psycopg.Error) -> str:
     """One line. A conninfo string that cannot be parsed is quoted in libpq's message, password and all."""
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         return "the database URL is not one that Postgres understands"
-    return str(error).strip().split("\n", 1)[0]
+    # A password with an unescaped @ is taken for a part of the host, which libpq quotes.
+    return _WITH_AT.sub("…", str(error).strip().split("\n", 1)[0])

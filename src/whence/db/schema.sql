@@ -33,7 +33,8 @@ CREATE TABLE whence.events (
     CONSTRAINT events_payload_ref_length CHECK ((length(payload_ref) <= 2048)),
     CONSTRAINT events_position_from_one CHECK ((global_position >= 1)),
     CONSTRAINT events_schema_version_from_one CHECK ((schema_version >= 1)),
-    CONSTRAINT events_status_known CHECK ((status = ANY (ARRAY['pending'::text, 'running'::text, 'completed'::text, 'failed'::text, 'timeout'::text])))
+    CONSTRAINT events_status_known CHECK ((status = ANY (ARRAY['pending'::text, 'running'::text, 'completed'::text, 'failed'::text, 'timeout'::text]))),
+    CONSTRAINT events_time_range CHECK (((occurred_at >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (GREATEST(occurred_at, ended_at) < '2262-01-01 00:00:00+00'::timestamp with time zone)))
 );
 
 ALTER TABLE ONLY whence.events FORCE ROW LEVEL SECURITY;
@@ -56,6 +57,7 @@ CREATE TABLE whence.payloads (
     global_position bigint NOT NULL,
     user_id text,
     subject_id text NOT NULL,
+    key_id uuid NOT NULL,
     ciphertext bytea NOT NULL
 );
 ALTER TABLE ONLY whence.payloads ALTER COLUMN ciphertext SET STORAGE EXTERNAL;
@@ -76,6 +78,7 @@ ALTER TABLE whence.schema_migrations OWNER TO whence_owner;
 CREATE TABLE whence.subject_keys (
     workspace_id text NOT NULL,
     subject_id text NOT NULL,
+    key_id uuid NOT NULL,
     wrapped_key bytea NOT NULL,
     kek_id text NOT NULL,
     created_at timestamp with time zone NOT NULL
@@ -85,7 +88,7 @@ ALTER TABLE ONLY whence.subject_keys FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.subject_keys OWNER TO whence_owner;
 
-COMMENT ON COLUMN whence.subject_keys.subject_id IS 'The named subject, else the user, else * for the workspace.';
+COMMENT ON COLUMN whence.subject_keys.subject_id IS 'The named subject, else the user, else the empty text for the workspace.';
 
 CREATE TABLE whence.user_keys (
     workspace_id text NOT NULL,
@@ -153,6 +156,9 @@ ALTER TABLE ONLY whence.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
 
 ALTER TABLE ONLY whence.subject_keys
+    ADD CONSTRAINT subject_keys_id UNIQUE (workspace_id, subject_id, key_id);
+
+ALTER TABLE ONLY whence.subject_keys
     ADD CONSTRAINT subject_keys_pkey PRIMARY KEY (workspace_id, subject_id);
 
 ALTER TABLE ONLY whence.user_keys
@@ -178,7 +184,7 @@ CREATE INDEX events_by_user ON whence.events USING btree (workspace_id, user_id,
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
 
 ALTER TABLE ONLY whence.payloads
-    ADD CONSTRAINT payloads_subject_key FOREIGN KEY (workspace_id, subject_id) REFERENCES whence.subject_keys(workspace_id, subject_id);
+    ADD CONSTRAINT payloads_subject_key FOREIGN KEY (workspace_id, subject_id, key_id) REFERENCES whence.subject_keys(workspace_id, subject_id, key_id);
 
 ALTER TABLE ONLY whence.subject_keys
     ADD CONSTRAINT subject_keys_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);

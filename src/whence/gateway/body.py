@@ -4,15 +4,21 @@ import zlib
 from typing import Any
 
 from litestar import Request
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from whence.errors import MalformedBody, TooLarge, UnsupportedMedia
+
+MAX_GZIP_MEMBERS = 16
 
 # Tells zlib to take gzip as well as zlib streams.
 _ANY_WRAPPER = 32 + zlib.MAX_WBITS
 
 
 async def read_body(request: Request[Any, Any, Any], limit: int) -> bytes:
-    body = await request.body()
+    try:
+        body = await request.body()
+    except RequestEntityTooLarge:
+        raise TooLarge(f"the body is larger than {limit:,} bytes") from None
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding == "identity":
         return body
@@ -26,6 +32,9 @@ def inflate(body: bytes, limit: int) -> bytes:
     parts: list[bytes] = []
     left, room = body, limit
     while left:
+        # Each member copies what follows it, so many small ones would cost the square of their number.
+        if len(parts) == MAX_GZIP_MEMBERS:
+            raise MalformedBody(f"the compressed body has more than {MAX_GZIP_MEMBERS} members")
         unpacker = zlib.decompressobj(_ANY_WRAPPER)
         try:
             parts.append(unpacker.decompress(left, room + 1))

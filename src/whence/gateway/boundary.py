@@ -24,12 +24,18 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 # Everything else needs a key, so that a new route is closed until somebody decides otherwise.
 PUBLIC_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/metrics", "/openapi.json"})
 
+# Lasts as long as its client likes, which says nothing about how fast we are.
+STREAM_PATH = "/v1/events/stream"
+
 _REQUEST_ID_FORM = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
 class Boundary:
-    def __init__(self, inner: Asgi, identity: Identity, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, inner: Asgi, identity: Identity, registry: CollectorRegistry, fixed_paths: frozenset[str]
+    ) -> None:
         self._inner = inner
+        self._fixed_paths = fixed_paths
         self._identity = identity
         self._requests = Counter(
             "whence_http_requests", "HTTP requests", ["method", "route", "status"], registry=registry
@@ -40,7 +46,8 @@ class Boundary:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._inner(scope, receive, send)
+            # There are no routes for anything else.
+            await send({"type": "websocket.close", "code": 1008})
             return
         started = time.perf_counter()
         request_id = _request_id(scope)
@@ -64,16 +71,20 @@ class Boundary:
             try:
                 scope["auth"] = bearer_key(_header(scope, b"authorization").decode("latin-1"))
                 scope["user"] = await self._identity.authenticate(scope["auth"])
-            except WhenceError as error:
-                await _send_problem(scope, receive, send, error)
+            except Exception as error:
+                if not isinstance(error, WhenceError):
+                    log.error("request failed", path=scope["path"], error=type(error).__name__, exc_info=error)
+                await _send_problem(scope, send, error)
                 return
         await self._inner(scope, receive, send)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         # The template, not the path: ids would make as many series as there are events.
-        route = scope.get("path_template") or "unknown"
+        path = scope["path"]
+        route = scope.get("path_template") or (path if path in self._fixed_paths else "unknown")
         self._requests.labels(scope["method"], route, status).inc()
-        self._seconds.labels(route).observe(seconds)
+        if route != STREAM_PATH:
+            self._seconds.labels(route).observe(seconds)
         who = scope.get("user")
         log.debug(
             "request",
@@ -103,7 +114,7 @@ def _header(scope: Scope, name: bytes) -> bytes:
     return next((value for key, value in scope["headers"] if key == name), b"")
 
 
-async def _send_problem(scope: Scope, receive: Receive, send: Send, error: WhenceError) -> None:
+async def _send_problem(scope: Scope, send: Send, error: Exception) -> None:
     content_type = _header(scope, b"content-type").decode("latin-1")
     status, headers, body = encode_problem(error, scope["path"], content_type)
     headers["Content-Length"] = str(len(body))

@@ -9,7 +9,8 @@ from uuid import UUID
 import msgspec
 from litestar import Request, Response, get, post
 from litestar.datastructures import State
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
 from whence.app import App
@@ -35,11 +36,13 @@ from whence.wire import (
 )
 
 KEEP_ALIVE_SECONDS = 15.0
+MAX_POSITION = (1 << 63) - 1
 
 Caller = Request[Principal, str, State]
-After = Annotated[int, Parameter(ge=0, description="Only events past this position.")]
-Limit = Annotated[int, Parameter(ge=1, le=MAX_PAGE_EVENTS, description="At most so many events.")]
-Wanted = Annotated[str | None, Parameter(min_length=1, max_length=256)]
+TheApp = NamedDependency[App]
+After = Annotated[int, QueryParameter(ge=0, le=MAX_POSITION, description="Only events past this position.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE_EVENTS, description="At most so many events.")]
+Wanted = Annotated[str | None, QueryParameter(min_length=1, max_length=256)]
 
 
 class _Probe(msgspec.Struct):
@@ -68,7 +71,7 @@ _loose_batch = msgspec.json.Decoder(_LooseBatch)
 
 
 @post("/v1/events", status_code=200, summary="Append one event, or a batch of 1 to 1,000")
-async def append_events(request: Caller, app: App) -> AppendAnswer:
+async def append_events(request: Caller, app: TheApp) -> AppendAnswer:
     """Each item of a batch is accepted or rejected on its own; the results are in input order. A single event that
     cannot be stored is a problem: 422, or 409 when its id was stored earlier with other content."""
     body = await read_body(request, app.settings.max_body_bytes)
@@ -77,6 +80,7 @@ async def append_events(request: Caller, app: App) -> AppendAnswer:
         items = _decode_batch(body) if is_batch else [_event.decode(body)]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise decode_failure(error) from None
+    app.ledger.count("rejected", sum(isinstance(item, ItemResult) for item in items))
     outcomes = iter(await app.ledger.append(request.user, [item for item in items if isinstance(item, Event)]))
     results = [_result(item, next(outcomes)) if isinstance(item, Event) else item for item in items]
     if not is_batch:
@@ -123,7 +127,7 @@ def _raise_if_not_stored(result: ItemResult) -> None:
 @get("/v1/events", summary="Events in order of position")
 async def list_events(
     request: Caller,
-    app: App,
+    app: TheApp,
     after: After = 0,
     limit: Limit = 100,
     session_id: Wanted = None,
@@ -135,12 +139,12 @@ async def list_events(
 
 
 @get("/v1/events/{event_id:uuid}", summary="One event's envelope")
-async def get_event(request: Caller, app: App, event_id: UUID) -> StoredEvent:
+async def get_event(request: Caller, app: TheApp, event_id: FromPath[UUID]) -> StoredEvent:
     return await app.ledger.get(request.user.scope, event_id)
 
 
 @get("/v1/events/{event_id:uuid}/payload", summary="One event's payload, decrypted")
-async def get_payload(request: Caller, app: App, event_id: UUID) -> Response[bytes]:
+async def get_payload(request: Caller, app: TheApp, event_id: FromPath[UUID]) -> Response[bytes]:
     payload = await app.ledger.payload(request.user.scope, event_id)
     return Response(payload, media_type="application/json", headers={"Cache-Control": "no-store"})
 
@@ -148,10 +152,10 @@ async def get_payload(request: Caller, app: App, event_id: UUID) -> Response[byt
 @get("/v1/events/{event_id:uuid}/lineage", summary="The event and what caused it")
 async def get_lineage(
     request: Caller,
-    app: App,
-    event_id: UUID,
-    direction: Literal["up"] = "up",
-    max_depth: Annotated[int, Parameter(ge=1, le=10)] = 3,
+    app: TheApp,
+    event_id: FromPath[UUID],
+    direction: FromQuery[Literal["up"]] = "up",
+    max_depth: Annotated[int, QueryParameter(ge=1, le=10)] = 3,
 ) -> Atlas:
     events = await app.ledger.lineage(request.user.scope, event_id, max_depth)
     cut = len(events) > max_depth and events[-1].parent_event_id is not None
@@ -180,14 +184,14 @@ def _node(event: StoredEvent, steps: int) -> AtlasNode:
             event.agent_id,
         ),
         scores={},
-        reason=f"caused what was asked about, {steps} steps up" if steps else "asked about",
+        reason=f"caused what was asked about, {steps} step{'s' * (steps > 1)} up" if steps else "asked about",
     )
 
 
 @get("/v1/events/stream", summary="Events as they are committed (server-sent events)")
 async def stream_events(
     request: Caller,
-    app: App,
+    app: TheApp,
     after: After = 0,
     session_id: Wanted = None,
     trace_id: Wanted = None,

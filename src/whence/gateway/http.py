@@ -1,10 +1,15 @@
 """The HTTP server: its routes put together."""
 
+from typing import Any
+
 import msgspec
 from litestar import Litestar, Response, get
+from litestar.connection import ASGIConnection
 from litestar.di import Provide
+from litestar.handlers import BaseRouteHandler
 
 from whence.app import App
+from whence.errors import FieldError, InvalidInput
 from whence.gateway import events, system, telemetry
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
@@ -32,6 +37,13 @@ def openapi() -> Response[bytes]:
     return Response(msgspec.json.encode(document(ROUTES)), media_type="application/json")
 
 
+def only_known_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """A parameter that is misspelt must not be taken for one that was left out."""
+    for name in connection.query_params:
+        if name not in handler.parsed_fn_signature.parameters or name in ("request", "app", "registry"):
+            raise InvalidInput(f"{name}: is not a known parameter", (FieldError(name, "is not a known parameter"),))
+
+
 def build(app: App) -> Asgi:
     inner = Litestar(
         route_handlers=[*ROUTES, openapi],
@@ -39,9 +51,11 @@ def build(app: App) -> Asgi:
             "app": Provide(lambda: app, sync_to_thread=False),
             "registry": Provide(lambda: app.registry, sync_to_thread=False),
         },
+        guards=[only_known_parameters],
         exception_handlers={Exception: problem_response},
         request_max_body_size=app.settings.max_body_bytes,
         openapi_config=None,
         logging_config=None,
     )
-    return Boundary(inner, app.identity, app.registry)  # pyright: ignore[reportArgumentType]
+    fixed_paths = frozenset(path for route in ROUTES for path in route.paths if "{" not in path)
+    return Boundary(inner, app.identity, app.registry, fixed_paths)  # pyright: ignore[reportArgumentType]

@@ -86,7 +86,7 @@ def document(routes: Sequence[HTTPRouteHandler]) -> Document:
     )
     # Litestar describes an application; this one is never called, so what its routes depend on can be anything.
     stand_ins = {"app": Provide(_nothing), "registry": Provide(_no_registry)}
-    found = Litestar(list(routes), openapi_config=config, dependencies=stand_ins)
+    found = Litestar(list(routes), openapi_config=config, dependencies=stand_ins, logging_config=None)
     schema: Document = found.openapi_schema.to_schema()
     _, ours = msgspec.json.schema_components([Event, Problem], ref_template="#/components/schemas/{name}")
     schema["components"]["schemas"] |= ours

@@ -79,7 +79,11 @@ def media_type(content_type: str) -> str:
 
 def problem_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     status, headers, body = encode_problem(error, request.url.path, request.headers.get("content-type", ""))
-    if status >= 500:
+    if isinstance(error, HTTPException):
+        headers |= error.headers or {}
+    if status == 503:
+        log.warning("request failed", path=request.url.path, error=type(error).__name__)
+    elif status >= 500:
         log.error("request failed", path=request.url.path, error=type(error).__name__, exc_info=_unforeseen(error))
     media_type = headers.pop("Content-Type")
     return Response(body, status_code=status, headers=headers, media_type=media_type)

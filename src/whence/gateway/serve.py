@@ -63,11 +63,14 @@ async def _run(
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    listener = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as error:
+        if listener is not None:
+            listener.close()
         raise SetupError(f"cannot serve on {host} port {port}: {error.strerror}; choose another with --port") from error
     return listener

@@ -1,12 +1,20 @@
 """Health, metrics and the OpenAPI document."""
 
+import asyncio
+
 from litestar import Response, get
+from litestar.di import NamedDependency
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from whence import __version__
 from whence.app import App
 from whence.errors import Unavailable
+from whence.gateway.events import TheApp
 from whence.wire import Health
+
+HEALTH_SECONDS = 2.0
+# Litestar adds the character set itself.
+_METRICS_TYPE = CONTENT_TYPE_LATEST.removesuffix("; charset=utf-8")
 
 
 @get("/", include_in_schema=False)
@@ -15,7 +23,7 @@ async def front_page() -> dict[str, str]:
 
 
 @get("/health", summary="Whether the parts work; always 200, `degraded` names the parts that do not")
-async def health(app: App) -> Health:
+async def health(app: TheApp) -> Health:
     failing = await _failing(app)
     return Health("degraded" if failing else "ok", __version__, failing)
 
@@ -26,7 +34,7 @@ async def live() -> Health:
 
 
 @get("/health/ready", summary="200 when requests can be served, 503 when not")
-async def ready(app: App) -> Health:
+async def ready(app: TheApp) -> Health:
     failing = await _failing(app)
     if failing or app.stopping.is_set():
         raise Unavailable(f"not ready: {', '.join(failing) or 'stopping'}")
@@ -35,12 +43,13 @@ async def ready(app: App) -> Health:
 
 async def _failing(app: App) -> dict[str, str]:
     try:
-        await app.database.ping()
-    except Unavailable as error:
-        return {"database": error.detail}
+        async with asyncio.timeout(HEALTH_SECONDS):
+            await app.database.ping()
+    except (Unavailable, TimeoutError):
+        return {"database": "does not answer"}
     return {}
 
 
-@get("/metrics", summary="Prometheus metrics", media_type=CONTENT_TYPE_LATEST)
-async def metrics(registry: CollectorRegistry) -> Response[bytes]:
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+@get("/metrics", summary="Prometheus metrics", media_type=_METRICS_TYPE)
+async def metrics(registry: NamedDependency[CollectorRegistry]) -> Response[bytes]:
+    return Response(generate_latest(registry), media_type=_METRICS_TYPE)

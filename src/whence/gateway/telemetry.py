@@ -14,20 +14,17 @@ from whence.errors import SetupError, Unauthenticated, WhenceError
 from whence.gateway import otlp
 from whence.gateway.body import read_body
 from whence.gateway.boundary import bearer_key
-from whence.gateway.events import Caller
+from whence.gateway.events import Caller, TheApp
 from whence.gateway.problems import PROTOBUF, media_type
 from whence.identity import Principal
-from whence.ledger.events import MAX_BATCH_EVENTS
 
 log = structlog.get_logger()
 
 MAX_REASONS_TOLD = 5
+PORTION_RECORDS = 250
+MAX_GRPC_CALLS = 64
 GRPC_GRACE_SECONDS = 5.0
 
-_EVENTS_FROM: Mapping[otlp.Kind, Callable[[bytes, str], otlp.Mapped]] = {
-    "traces": otlp.events_from_traces,
-    "logs": otlp.events_from_logs,
-}
 _GRPC_SERVICES: Mapping[str, otlp.Kind] = {
     "opentelemetry.proto.collector.trace.v1.TraceService": "traces",
     "opentelemetry.proto.collector.logs.v1.LogsService": "logs",
@@ -43,12 +40,12 @@ _GRPC_CODES = {
 
 
 @post("/v1/traces", status_code=200, summary="OTLP/HTTP traces, protobuf or JSON")
-async def export_traces(request: Caller, app: App) -> Response[bytes]:
+async def export_traces(request: Caller, app: TheApp) -> Response[bytes]:
     return await _export_over_http(request, app, "traces")
 
 
 @post("/v1/logs", status_code=200, summary="OTLP/HTTP logs, protobuf or JSON")
-async def export_logs(request: Caller, app: App) -> Response[bytes]:
+async def export_logs(request: Caller, app: TheApp) -> Response[bytes]:
     return await _export_over_http(request, app, "logs")
 
 
@@ -60,15 +57,19 @@ async def _export_over_http(request: Caller, app: App, kind: otlp.Kind) -> Respo
 
 async def _export(app: App, principal: Principal, kind: otlp.Kind, body: bytes, content_type: str) -> bytes:
     """Stores what can be stored, and answers how many records could not be and why."""
-    mapped = _EVENTS_FROM[kind](body, content_type)
-    reasons = [rejection.reason for rejection in mapped.rejected]
-    for start in range(0, len(mapped.events), MAX_BATCH_EVENTS):
-        events = mapped.events[start : start + MAX_BATCH_EVENTS]
-        for event, outcome in zip(events, await app.ledger.append(principal, events), strict=True):
-            if outcome.errors:
-                said = "; ".join(f"{error.field}: {error.message}" for error in outcome.errors)
-                reasons.append(f"event {event.event_id}: {said}")
-    return otlp.encode_answer(kind, content_type, len(reasons), " | ".join(reasons[:MAX_REASONS_TOLD]))
+    rejected, reasons = 0, list[str]()
+    for portion in otlp.portions(kind, body, content_type, PORTION_RECORDS):
+        app.ledger.count("rejected", len(portion.rejected))
+        said = [rejection.reason for rejection in portion.rejected]
+        outcomes = await app.ledger.append(principal, portion.events) if portion.events else []
+        said += [
+            f"event {event.event_id}: " + "; ".join(f"{error.field}: {error.message}" for error in outcome.errors)
+            for event, outcome in zip(portion.events, outcomes, strict=True)
+            if outcome.errors
+        ]
+        rejected += len(said)
+        reasons += said[: MAX_REASONS_TOLD - len(reasons)]
+    return otlp.encode_answer(kind, content_type, rejected, " | ".join(reasons))
 
 
 @asynccontextmanager
@@ -77,7 +78,7 @@ async def grpc_server(app: App) -> AsyncGenerator[int | None]:
     if app.settings.otlp_grpc_port is None:
         yield None
         return
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", app.settings.max_body_bytes)])
+    server = grpc.aio.server(options=_grpc_options(app), maximum_concurrent_rpcs=MAX_GRPC_CALLS)
     server.add_generic_rpc_handlers(
         [
             grpc.method_handlers_generic_handler(
@@ -98,6 +99,11 @@ async def grpc_server(app: App) -> AsyncGenerator[int | None]:
         yield bound
     finally:
         await server.stop(GRPC_GRACE_SECONDS)
+
+
+def _grpc_options(app: App) -> list[tuple[str, int]]:
+    # Without the second, two servers could have the same port and neither would know.
+    return [("grpc.max_receive_message_length", app.settings.max_body_bytes), ("grpc.so_reuseport", 0)]
 
 
 GrpcContext = grpc.aio.ServicerContext[bytes, bytes]

@@ -93,12 +93,17 @@ class Identity:
             cursor = await tx.execute(_SQL["list_users"], {"workspace_id": workspace_id, "now": self._clock()})
             return [UserRow(*row) for row in await cursor.fetchall()]
 
-    async def rotate_key(self, workspace_id: str, user_id: str, overlap: timedelta) -> str:
-        """A new key for the user; the older ones go on working for `overlap`."""
+    async def rotate_key(
+        self, workspace_id: str, user_id: str, overlap: timedelta, keep: Callable[[str], None] | None = None
+    ) -> str:
+        """A new key for the user; the older ones go on working for `overlap`. `keep` as in `add_workspace`."""
         async with self._database.transaction(Scope(workspace_id)) as tx:
             role = await self._role(tx, workspace_id, user_id)
             await self._expire_keys(tx, workspace_id, user_id, self._clock() + overlap)
-            return await self._add_key(tx, workspace_id, user_id, role)
+            key = await self._add_key(tx, workspace_id, user_id, role)
+            if keep is not None:
+                keep(key)
+            return key
 
     async def revoke_keys(self, workspace_id: str, user_id: str) -> int:
         """Ends all keys of the user; returns how many that were. They fail everywhere within a second."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter as tally
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
@@ -29,8 +29,11 @@ from whence.wire import CONTENT_KEYS, Event, EventPage, Measures, StoredEvent
 MAX_PAGE_EVENTS = 1_000
 MAX_LINEAGE_DEPTH = 10
 MAX_JOINED_CONTENTS = 1_000
+MAX_JOINED_BYTES = 8 << 20
+SLICE_BYTES = 1 << 20
 
 _SQL = load("whence.ledger")
+_object = msgspec.json.Decoder(dict[str, Any])
 _decode_measures = msgspec.json.Decoder(Measures).decode
 
 
@@ -41,6 +44,11 @@ class Filter:
     session_id: str | None = None
     trace_id: str | None = None
     event_type: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("session_id", "trace_id", "event_type"):
+            if "\x00" in (getattr(self, name) or ""):
+                raise InvalidInput(f"{name}: must not contain a NUL character", (FieldError(name, "has a NUL"),))
 
 
 EVERYTHING = Filter()
@@ -77,19 +85,24 @@ class Ledger:
     async def append(self, principal: Principal, events: Sequence[Event]) -> list[Outcome]:
         """Stores each event that is sound and new; says after the commit what became of every one, in order."""
         ready: list[Entry | list[FieldError]] = []
-        for start in range(0, len(events), SLICE_EVENTS):
-            if start:
-                # A batch of a thousand must not hold up everybody else's small append.
+        for part in _slices(events):
+            ready += await self._prepare(principal, part)
+            if len(ready) < len(events):
+                # A large batch must not hold up everybody else's small append.
                 await asyncio.sleep(0)
-            ready += await self._prepare(principal, events[start : start + SLICE_EVENTS])
         entries = [item for item in ready if isinstance(item, Entry)]
         stored = iter(await self._coalescer.store(principal.workspace_id, entries) if entries else ())
         outcomes = [
             next(stored) if isinstance(item, Entry) else Outcome("rejected", None, tuple(item)) for item in ready
         ]
-        for status, count in tally([outcome.status for outcome in outcomes]).items():
-            self._counted[status].inc(count)
+        counts: tally[Status] = tally(outcome.status for outcome in outcomes)
+        for status, count in counts.items():
+            self.count(status, count)
         return outcomes
+
+    def count(self, status: Status, count: int) -> None:
+        """For the metrics; a gateway counts what it rejects before it comes here."""
+        self._counted[status].inc(count)
 
     async def _prepare(self, principal: Principal, events: Sequence[Event]) -> list[Entry | list[FieldError]]:
         """Each event checked, stamped and sealed, or what is wrong with it."""
@@ -132,13 +145,24 @@ class Ledger:
         """The event's payload as JSON, completed by what log records said about it, whichever came first."""
         async with self._database.transaction(scope) as tx:
             event = await self._get(tx, scope, event_id)
-            values = _values(scope, event_id=event_id, trace_id=event.trace_id, limit=MAX_JOINED_CONTENTS)
+            values = _values(
+                scope,
+                event_id=event_id,
+                trace_id=event.trace_id,
+                owner=event.user_id,
+                limit=MAX_JOINED_CONTENTS,
+                max_bytes=MAX_JOINED_BYTES,
+            )
             rows = await (await tx.execute(_SQL["payloads_of_event"], values, binary=True)).fetchall()
-            keys = await self.keys.existing(tx, scope.workspace_id, {row[3] for row in rows})
+            key_rows = await self.keys.read(tx, scope.workspace_id, {row[3] for row in rows})
         if not rows:
             raise NotFound("the event has no payload")
+        keys = await self.keys.opened(scope.workspace_id, key_rows)
         opened = [self._open(scope.workspace_id, keys, row) for row in rows]
-        return opened[0] if len(opened) == 1 else _joined(opened)
+        own = None if rows[0][5] else opened.pop(0)
+        if own is not None and rows[0][6] == 1:
+            return own
+        return _joined(own, opened, truncated=len(rows) < rows[0][6])
 
     async def lineage(self, scope: Scope, event_id: UUID, max_depth: int) -> list[StoredEvent]:
         """The event, then its parent, and so on up."""
@@ -182,9 +206,20 @@ class Ledger:
         return upcast_event(self._steps, event)
 
     def _open(self, workspace_id: str, keys: dict[str, SubjectKey], row: tuple[Any, ...]) -> bytes:
-        event_id, event_type, version, subject_id, ciphertext = row
+        event_id, event_type, version, subject_id, ciphertext, *_ = row
         payload = keys[subject_id].open(_place(workspace_id, event_id), ciphertext)
         return upcast_payload(self._steps, event_type, version, payload)
+
+
+def _slices(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """Parts that take a few milliseconds each, going by their number and by the size of their payloads."""
+    start = size = 0
+    for place, event in enumerate(events):
+        size += 0 if event.payload is UNSET else memoryview(event.payload).nbytes
+        if place - start >= SLICE_EVENTS or (size > SLICE_BYTES and place > start):
+            yield events[start:place]
+            start, size = place, 0
+    yield events[start:]
 
 
 def _checked(principal: Principal, event: Event, now: datetime) -> Event | list[FieldError]:
@@ -207,8 +242,9 @@ def _sealed(workspace_id: str, event: Event, keys: dict[str, SubjectKey]) -> Ent
         plain = canonical(payload)
     except (RecursionError, msgspec.DecodeError, UnicodeError):
         return [FieldError("payload", "is not JSON that can be read: malformed or nested too deeply")]
-    sealed = keys[subject].seal(_place(workspace_id, event.event_id), payload, plain)
-    return Entry(event, sealed.commitment, subject, sealed.ciphertext)
+    key = keys[subject]
+    sealed = key.seal(_place(workspace_id, event.event_id), payload, plain)
+    return Entry(event, sealed.commitment, subject, key.key_id, sealed.ciphertext)
 
 
 def _place(workspace_id: str, event_id: UUID) -> bytes:
@@ -230,17 +266,24 @@ def _values(scope: Scope, **values: object) -> dict[str, object]:
     return {"workspace_id": scope.workspace_id, "user_id": scope.user_id, **values}
 
 
-def _joined(payloads: list[bytes]) -> bytes:
+def _joined(own: bytes | None, contents: list[bytes], truncated: bool) -> bytes:
     """A span's payload keeps what it has; log records fill in what it lacks, and their messages follow one another."""
-    own, *contents = (msgspec.json.decode(payload) for payload in payloads)
-    if not isinstance(own, dict):
-        return payloads[0]
-    added: dict[str, Any] = {}
-    for content in contents:
+    whole: Any = {} if own is None else msgspec.json.decode(own)
+    if not isinstance(whole, dict):
+        return own or b""
+    added: dict[str, Any] = {"contents_truncated": True} if truncated else {}
+    for content in map(_decode_object, contents):
         for key in CONTENT_KEYS & content.keys():
-            value = content[key]
-            if isinstance(value, list) and isinstance(added.get(key), list):
-                added[key] = added[key] + value
+            if isinstance(content[key], list) and isinstance(added.get(key), list):
+                added[key] = added[key] + content[key]
             else:
-                added.setdefault(key, value)
-    return msgspec.json.encode(added | own)
+                added.setdefault(key, content[key])
+    return msgspec.json.encode({**added, **whole})
+
+
+def _decode_object(payload: bytes) -> dict[str, Any]:
+    """Anybody can send an event of the type `llm.content`, with a payload of any form."""
+    try:
+        return _object.decode(payload)
+    except msgspec.ValidationError:
+        return {}

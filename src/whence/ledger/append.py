@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -50,6 +51,7 @@ class Entry(NamedTuple):
     event: Event
     commitment: bytes | None = None
     payload_subject: str | None = None
+    payload_key: UUID | None = None
     ciphertext: bytes | None = None
 
 
@@ -80,6 +82,7 @@ class Block:
         columns["measures"] = Texts.of([event.measures and _encode_measures(event.measures) for event in events])
         columns["payload_commitment"] = Byteas.of([entry.commitment for entry in entries])
         columns["payload_subject"] = Texts.of([entry.payload_subject for entry in entries])
+        columns["payload_key"] = Uuids.of([entry.payload_key for entry in entries])
         columns["ciphertext"] = Byteas.of([entry.ciphertext for entry in entries])
         return cls(len(entries), columns)
 

@@ -12,12 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import psycopg
+import structlog
 from prometheus_client import CollectorRegistry, Histogram
 
 from whence.clock import Clock
 from whence.db import Database, Scope
-from whence.errors import FieldError, Overloaded, WhenceError
+from whence.errors import FieldError, Overloaded, Unavailable, WhenceError
 from whence.ledger.append import Block, Entry, Outcome, append, append_fresh
+
+log = structlog.get_logger()
 
 MAX_QUEUED_EVENTS = 10_000
 MAX_QUEUED_BYTES = 128 << 20
@@ -81,7 +84,7 @@ class Coalescer:
         )
 
     async def store(self, workspace_id: str, entries: Sequence[Entry]) -> list[Outcome]:
-        """Returns when the entries are committed, or raises when none of them is known to be."""
+        """Returns when the entries are committed. When it raises, some may be: the sender can send all again."""
         size = sum(len(entry.ciphertext or b"") for entry in entries)
         block = await _encode_in_slices(entries) if len(entries) >= LARGE_BATCH_EVENTS else None
         lane = self._lanes.setdefault(workspace_id, _Lane())
@@ -96,7 +99,7 @@ class Coalescer:
     async def drain(self) -> None:
         """Waits until everything that was accepted is stored."""
         workers = [lane.worker for lane in self._lanes.values() if lane.worker is not None]
-        await asyncio.gather(*workers)
+        await asyncio.gather(*workers, return_exceptions=True)
 
     async def _work(self, workspace_id: str, lane: _Lane) -> None:
         try:
@@ -105,7 +108,8 @@ class Coalescer:
         finally:
             self._lanes.pop(workspace_id, None)
             for waiting in (*lane.small, *lane.large):
-                waiting.outcomes.set_exception(Overloaded("shutting down"))
+                if not waiting.outcomes.done():
+                    waiting.outcomes.set_exception(Overloaded("shutting down"))
 
     async def _store_group(self, workspace_id: str, group: list[_Waiting]) -> None:
         entries = [entry for waiting in group for entry in waiting.entries]
@@ -134,16 +138,13 @@ class Coalescer:
 
         `encoded` is the last of the entries, where they have been encoded already.
         """
-        now = self._clock()
         try:
-            block = _block(entries, encoded)
-            async with self._database.transaction(Scope(workspace_id)) as tx:
-                head = await append_fresh(tx, workspace_id, block, now, last=True)
-                return [Outcome("accepted", position) for position in range(head + 1, head + len(entries) + 1)]
-        except psycopg.errors.UniqueViolation:
-            async with self._database.transaction(Scope(workspace_id)) as tx:
-                return await append(tx, workspace_id, entries, now)
-        except (psycopg.Error, ValueError) as error:
+            try:
+                return await self._store_fresh(workspace_id, _block(entries, encoded))
+            except psycopg.errors.UniqueViolation:
+                async with self._database.transaction(Scope(workspace_id)) as tx:
+                    return await append(tx, workspace_id, entries, self._clock())
+        except (psycopg.IntegrityError, psycopg.DataError, ValueError) as error:
             if len(entries) == 1:
                 self._on_refusal(workspace_id, entries[0])
                 return [Outcome("rejected", None, (_refusal(error),))]
@@ -152,6 +153,11 @@ class Coalescer:
             *await self._store(workspace_id, entries[:middle]),
             *await self._store(workspace_id, entries[middle:]),
         ]
+
+    async def _store_fresh(self, workspace_id: str, block: Block) -> list[Outcome]:
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            head = await append_fresh(tx, workspace_id, block, self._clock(), last=True)
+        return [Outcome("accepted", position) for position in range(head + 1, head + block.count + 1)]
 
 
 async def _encode_in_slices(entries: Sequence[Entry]) -> Block | None:
@@ -184,10 +190,12 @@ def _refusal(error: Exception) -> FieldError:
     return FieldError("event", f"the database refused it: {constraint or type(error).__name__}")
 
 
-def _as_answer(error: BaseException) -> BaseException:
-    """A group's failure is told to each waiter; a cancelled server is a failure to them, not their own cancellation."""
+def _as_answer(error: BaseException) -> WhenceError:
+    """A group's failure is told to each waiter; a server that stops is a failure to them, not their own end."""
     if isinstance(error, WhenceError):
         return error
-    return (
-        WhenceError("the events could not be stored") if isinstance(error, Exception) else Overloaded("shutting down")
-    )
+    if not isinstance(error, Exception):
+        return Overloaded("shutting down")
+    # Not one of the events is to blame, so the sender should keep them and try again.
+    log.error("events could not be stored", error=type(error).__name__, exc_info=error)
+    return Unavailable("the events could not be stored; the log says why")

@@ -1,7 +1,7 @@
 """What an event must be to be stored."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from msgspec import UNSET
 
@@ -15,6 +15,10 @@ MAX_IDENTIFIER_CHARACTERS = 256
 MAX_TYPE_CHARACTERS = 128
 MAX_CLOCK_SKEW = timedelta(seconds=300)
 MAX_SCHEMA_VERSION = 32_767
+MAX_FINISH_REASONS = 32
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+# Later times do not fit the nanoseconds of OpenTelemetry, and some of them could be stored but not be read back.
+LATEST = datetime(2262, 1, 1, tzinfo=UTC)
 MAX_COUNT = (1 << 53) - 1
 
 _MEASURED_TEXTS = ("operation", "provider", "model", "response_model", "error_type")
@@ -59,6 +63,9 @@ def _check_times(found: list[FieldError], event: Event, now: datetime) -> None:
         if moment is not None and moment.tzinfo is None:
             found.append(FieldError(field, "needs a time zone, such as a final Z"))
             return
+        if moment is not None and not EARLIEST <= moment < LATEST:
+            found.append(FieldError(field, "from the year 1970 to the year 2261"))
+            return
     if event.occurred_at - now > MAX_CLOCK_SKEW:
         found.append(FieldError("occurred_at", "more than 300 seconds in the future"))
     if event.ended_at is not None and event.ended_at < event.occurred_at:
@@ -87,6 +94,8 @@ def _check_measures(found: list[FieldError], measures: Measures) -> None:
         text: str | None = getattr(measures, name)
         if text is not None:
             _check_text(found, f"measures.{name}", text, MAX_IDENTIFIER_CHARACTERS)
+    if len(measures.finish_reasons or ()) > MAX_FINISH_REASONS:
+        found.append(FieldError("measures.finish_reasons", f"at most {MAX_FINISH_REASONS}"))
     for reason in measures.finish_reasons or ():
         _check_text(found, "measures.finish_reasons", reason, MAX_IDENTIFIER_CHARACTERS)
     for name in _MEASURED_COUNTS:

@@ -6,6 +6,7 @@ once, but takes a lock that makes all commits of the database queue.
 """
 
 import asyncio
+from contextlib import suppress
 
 from whence.db import Database, Scope
 from whence.db.queries import load
@@ -37,7 +38,7 @@ class Heads:
         try:
             await waiter
         finally:
-            del waiters[waiter]
+            waiters.pop(waiter, None)
 
     async def read(self, workspace_id: str) -> int:
         async with self._database.transaction(Scope(workspace_id)) as tx:
@@ -51,16 +52,13 @@ class Heads:
 
     async def _poll(self, workspace_id: str) -> None:
         try:
-            while self._waiters.get(workspace_id):
-                try:
+            with suppress(Unavailable):
+                while self._waiters.get(workspace_id):
                     self.moved(workspace_id, await self.read(workspace_id))
-                except Unavailable:
-                    # The followers find out themselves: what they wait for is read on their own connection.
-                    for waiter in self._waiters[workspace_id]:
-                        if not waiter.done():
-                            waiter.set_result(None)
-                await asyncio.sleep(POLL_SECONDS)
+                    await asyncio.sleep(POLL_SECONDS)
         finally:
-            self._pollers.pop(workspace_id, None)
-            if not self._waiters.get(workspace_id):
-                self._waiters.pop(workspace_id, None)
+            del self._pollers[workspace_id]
+            # Whoever still waits looks for itself, and finds out what is wrong.
+            for waiter in self._waiters.pop(workspace_id, {}):
+                if not waiter.done():
+                    waiter.set_result(None)

@@ -6,17 +6,21 @@ shredded elsewhere is soon gone here as well.
 
 import time
 from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
 
 import msgspec
 
 from whence.clock import Clock
-from whence.crypto import KeyProvider, SubjectKey
+from whence.crypto import KeyProvider, SubjectKey, Wrapped
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import SetupError
 from whence.wire import Event
 
-WORKSPACE_SUBJECT = "*"
+# No subject or user can be called this, because an id has at least one character.
+WORKSPACE_SUBJECT = ""
 KEY_CACHE_SECONDS = 60.0
 KEY_CACHE_SIZE = 10_000
 
@@ -33,24 +37,35 @@ def canonical(payload: bytes | memoryview) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(payload), order="deterministic")
 
 
+async def tie_to_provider(database: Database, provider: KeyProvider, now: datetime) -> None:
+    """A database is tied to the key that its first start had; with another one nothing could be read."""
+    async with database.transaction(None) as tx:
+        await tx.execute(_SQL["set_installation_kek"], {"kek_id": provider.kek_id, "now": now})
+    known = await installed_kek(database)
+    if known != provider.kek_id:
+        raise SetupError(
+            f"the database was written with the key {known}, the key file holds {provider.kek_id}:"
+            " restore the right key file, or name it with WHENCE_KEY_FILE"
+        )
+
+
+async def installed_kek(database: Database) -> str | None:
+    """The name of the key that the database is tied to."""
+    async with database.transaction(None) as tx:
+        row = await (await tx.execute(_SQL["installation_kek"])).fetchone()
+    return row[0] if row else None
+
+
+KeyRow = tuple[str, UUID, str, bytes]
+"""Subject, id of the key, name of the key-encryption key, wrapped key."""
+
+
 class SubjectKeys:
     def __init__(self, database: Database, provider: KeyProvider, clock: Clock) -> None:
         self._database = database
         self._provider = provider
         self._clock = clock
         self._cache: dict[tuple[str, str], tuple[float, SubjectKey]] = {}
-
-    async def check_provider(self) -> None:
-        """A database is tied to the key that its first start had; with another one nothing could be read."""
-        values = {"kek_id": self._provider.kek_id, "now": self._clock()}
-        async with self._database.transaction(None) as tx:
-            await tx.execute(_SQL["set_installation_kek"], values)
-            row = await (await tx.execute(_SQL["installation_kek"])).fetchone()
-        if row is None or row[0] != self._provider.kek_id:
-            raise SetupError(
-                f"the database was written with the key {row and row[0]}, the key file holds {self._provider.kek_id}:"
-                " restore the right key file, or name it with WHENCE_KEY_FILE"
-            )
 
     def remembered(self, workspace_id: str, subject_ids: Iterable[str]) -> dict[str, SubjectKey] | None:
         """The keys, if all of them are in memory."""
@@ -64,43 +79,51 @@ class SubjectKeys:
         return keys
 
     async def ensure(self, workspace_id: str, subject_ids: set[str]) -> dict[str, SubjectKey]:
-        """The subjects' keys; makes those that do not exist. Runs in a transaction of its own."""
+        """The subjects' keys; makes those that do not exist."""
         keys = self.remembered(workspace_id, subject_ids)
         if keys is not None:
             return keys
         async with self._database.transaction(Scope(workspace_id)) as tx:
-            keys = await self.existing(tx, workspace_id, subject_ids)
-            missing = sorted(subject_ids - keys.keys())
-            if missing:
-                await self._add(tx, workspace_id, missing)
-                keys |= await self.existing(tx, workspace_id, set(missing))
-        return keys
+            rows = await self.read(tx, workspace_id, subject_ids)
+        missing = sorted(subject_ids - {row[0] for row in rows})
+        if missing:
+            await self._add(workspace_id, missing)
+            async with self._database.transaction(Scope(workspace_id)) as tx:
+                rows += await self.read(tx, workspace_id, set(missing))
+        return await self.opened(workspace_id, rows)
 
-    async def existing(self, tx: Tx, workspace_id: str, subject_ids: set[str]) -> dict[str, SubjectKey]:
+    async def read(self, tx: Tx, workspace_id: str, subject_ids: set[str]) -> list[KeyRow]:
+        """The subjects' keys as they are stored, to be opened after the transaction: a provider may be far away."""
         values = {"workspace_id": workspace_id, "subject_ids": list(subject_ids)}
-        rows = await (await tx.execute(_SQL["subject_keys"], values)).fetchall()
-        unwrapped = self._provider.unwrap([row[1] for row in rows])
-        keys = {row[0]: SubjectKey(key) for row, key in zip(rows, unwrapped, strict=True)}
+        rows: list[Any] = await (await tx.execute(_SQL["subject_keys"], values)).fetchall()
+        return rows
+
+    async def opened(self, workspace_id: str, rows: list[KeyRow]) -> dict[str, SubjectKey]:
+        unwrapped = await self._provider.unwrap([Wrapped(kek_id, key) for _, _, kek_id, key in rows])
+        keys = {row[0]: SubjectKey(row[1], key) for row, key in zip(rows, unwrapped, strict=True)}
         self._remember(workspace_id, keys)
         return keys
 
     def forget(self, workspace_id: str, subject_id: str) -> None:
         self._cache.pop((workspace_id, subject_id), None)
 
-    async def _add(self, tx: Tx, workspace_id: str, subject_ids: list[str]) -> None:
-        wrapped = self._provider.wrap([SubjectKey.generate() for _ in subject_ids])
+    async def _add(self, workspace_id: str, subject_ids: list[str]) -> None:
         values = {
             "workspace_id": workspace_id,
             "subject_ids": subject_ids,
-            "wrapped_keys": wrapped,
+            "key_ids": [uuid4() for _ in subject_ids],
+            "wrapped_keys": await self._provider.wrap([SubjectKey.generate() for _ in subject_ids]),
             "kek_id": self._provider.kek_id,
             "now": self._clock(),
         }
-        await tx.execute(_SQL["add_subject_keys"], values)
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            await tx.execute(_SQL["add_subject_keys"], values)
 
     def _remember(self, workspace_id: str, keys: dict[str, SubjectKey]) -> None:
+        now = time.monotonic()
+        self._cache = {place: entry for place, entry in self._cache.items() if entry[0] > now}
         if len(self._cache) + len(keys) > KEY_CACHE_SIZE:
             self._cache.clear()
-        until = time.monotonic() + KEY_CACHE_SECONDS
+        until = now + KEY_CACHE_SECONDS
         for subject_id, key in keys.items():
             self._cache[workspace_id, subject_id] = (until, key)

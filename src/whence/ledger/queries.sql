@@ -34,11 +34,11 @@ SELECT last_position FROM head;
 
 -- name: append_payloads
 -- Follows `append` in its transaction, so the head has moved past these events already.
-INSERT INTO whence.payloads (workspace_id, global_position, user_id, subject_id, ciphertext)
-SELECT head.workspace_id, head.last_position - %(count)s::bigint + place, user_id, subject_id, ciphertext
+INSERT INTO whence.payloads (workspace_id, global_position, user_id, subject_id, key_id, ciphertext)
+SELECT head.workspace_id, head.last_position - %(count)s::bigint + place, user_id, subject_id, key_id, ciphertext
 FROM whence.workspace_heads head, unnest(
-    %(user_id)b::text[], %(payload_subject)b::text[], %(ciphertext)b::bytea[]
-) WITH ORDINALITY AS t (user_id, subject_id, ciphertext, place)
+    %(user_id)b::text[], %(payload_subject)b::text[], %(payload_key)b::uuid[], %(ciphertext)b::bytea[]
+) WITH ORDINALITY AS t (user_id, subject_id, key_id, ciphertext, place)
 WHERE head.workspace_id = %(workspace_id)s AND ciphertext IS NOT NULL;
 
 -- name: stored_before
@@ -101,7 +101,8 @@ WHERE workspace_id = %(workspace_id)s AND event_id = %(event_id)s
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s);
 
 -- name: payloads_of_event
--- The event's own payload first, then what log records said about it, which share its trace.
+-- The event's own payload first, then what log records said about it, as many as fit: they share its trace, and they
+-- are of its owner or of nobody, because anybody can write an event that names another's as its parent.
 WITH about AS (
     SELECT *, false AS joined FROM whence.events
     WHERE workspace_id = %(workspace_id)s AND event_id = %(event_id)s
@@ -112,12 +113,17 @@ WITH about AS (
         WHERE workspace_id = %(workspace_id)s AND trace_id = %(trace_id)s OFFSET 0
     ) AS same_trace
     WHERE parent_event_id = %(event_id)s AND event_type = 'llm.content'
+      AND (user_id IS NULL OR user_id = %(owner)s)
+), sized AS (
+    SELECT e.event_id, e.event_type, e.schema_version, p.subject_id, p.ciphertext, e.joined, count(*) OVER () AS found,
+        sum(octet_length(p.ciphertext)) OVER (ORDER BY e.joined, e.occurred_at, e.global_position) AS bytes_so_far
+    FROM about e
+    JOIN whence.payloads p ON p.workspace_id = e.workspace_id AND p.global_position = e.global_position
+    WHERE %(user_id)s::text IS NULL OR e.user_id = %(user_id)s
 )
-SELECT e.event_id, e.event_type, e.schema_version, p.subject_id, p.ciphertext
-FROM about e
-JOIN whence.payloads p ON p.workspace_id = e.workspace_id AND p.global_position = e.global_position
-WHERE %(user_id)s::text IS NULL OR e.user_id = %(user_id)s
-ORDER BY e.joined, e.occurred_at, e.global_position
+SELECT event_id, event_type, schema_version, subject_id, ciphertext, joined, found FROM sized
+WHERE NOT joined OR bytes_so_far <= %(max_bytes)s::bigint
+ORDER BY bytes_so_far
 LIMIT %(limit)s::bigint;
 
 -- name: lineage_up
@@ -136,14 +142,14 @@ SELECT {envelope}
 FROM chain WHERE NOT is_cycle ORDER BY depth;
 
 -- name: subject_keys
-SELECT subject_id, wrapped_key, kek_id FROM whence.subject_keys
+SELECT subject_id, key_id, kek_id, wrapped_key FROM whence.subject_keys
 WHERE workspace_id = %(workspace_id)s AND subject_id = ANY (%(subject_ids)s);
 
 -- name: add_subject_keys
 -- Sorted by the caller, so that two writers adding the same subjects do not wait for each other in a circle.
-INSERT INTO whence.subject_keys (workspace_id, subject_id, wrapped_key, kek_id, created_at)
-SELECT %(workspace_id)s, subject_id, wrapped_key, %(kek_id)s, %(now)s
-FROM unnest(%(subject_ids)s::text[], %(wrapped_keys)b::bytea[]) AS t (subject_id, wrapped_key)
+INSERT INTO whence.subject_keys (workspace_id, subject_id, key_id, wrapped_key, kek_id, created_at)
+SELECT %(workspace_id)s, subject_id, key_id, wrapped_key, %(kek_id)s, %(now)s
+FROM unnest(%(subject_ids)s::text[], %(key_ids)s::uuid[], %(wrapped_keys)b::bytea[]) AS t (subject_id, key_id, wrapped_key)
 ON CONFLICT DO NOTHING;
 
 -- name: installation_kek

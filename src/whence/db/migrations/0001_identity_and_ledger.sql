@@ -71,16 +71,19 @@ CREATE TABLE whence.user_keys (
 CREATE INDEX user_keys_by_user ON whence.user_keys (workspace_id, user_id);
 COMMENT ON COLUMN whence.user_keys.expires_at IS 'The key is valid before this time; revoking sets it to now.';
 
--- The key that encrypts one subject's payloads, wrapped by the key-encryption key.
+-- The key that encrypts one subject's payloads, wrapped by the key-encryption key. Payloads name the key by its id as
+-- well, so that one that is gone, and perhaps made anew, cannot be written under by who still has it in memory.
 CREATE TABLE whence.subject_keys (
     workspace_id text NOT NULL CONSTRAINT subject_keys_workspace REFERENCES whence.workspaces,
     subject_id text NOT NULL,
+    key_id uuid NOT NULL,
     wrapped_key bytea NOT NULL,
     kek_id text NOT NULL,
     created_at timestamptz NOT NULL,
-    CONSTRAINT subject_keys_pkey PRIMARY KEY (workspace_id, subject_id)
+    CONSTRAINT subject_keys_pkey PRIMARY KEY (workspace_id, subject_id),
+    CONSTRAINT subject_keys_id UNIQUE (workspace_id, subject_id, key_id)
 );
-COMMENT ON COLUMN whence.subject_keys.subject_id IS 'The named subject, else the user, else * for the workspace.';
+COMMENT ON COLUMN whence.subject_keys.subject_id IS 'The named subject, else the user, else the empty text for the workspace.';
 
 -- No foreign key to workspaces: an append must lock the workspace's head row, which has one, and a check a row
 -- would be paid on every event.
@@ -111,6 +114,7 @@ CREATE TABLE whence.events (
     CONSTRAINT events_position_from_one CHECK (global_position >= 1),
     CONSTRAINT events_not_own_parent CHECK (parent_event_id <> event_id),
     CONSTRAINT events_ended_after_start CHECK (ended_at >= occurred_at),
+    CONSTRAINT events_time_range CHECK (occurred_at >= '1970-01-01Z' AND greatest(occurred_at, ended_at) < '2262-01-01Z'),
     CONSTRAINT events_schema_version_from_one CHECK (schema_version >= 1),
     CONSTRAINT events_importance_range CHECK (importance_hint BETWEEN 1 AND 10),
     CONSTRAINT events_status_known CHECK (status IN ('pending', 'running', 'completed', 'failed', 'timeout')),
@@ -128,9 +132,11 @@ CREATE TABLE whence.payloads (
     global_position bigint NOT NULL,
     user_id text,
     subject_id text NOT NULL,
+    key_id uuid NOT NULL,
     ciphertext bytea NOT NULL,
     CONSTRAINT payloads_pkey PRIMARY KEY (workspace_id, global_position),
-    CONSTRAINT payloads_subject_key FOREIGN KEY (workspace_id, subject_id) REFERENCES whence.subject_keys
+    CONSTRAINT payloads_subject_key FOREIGN KEY (workspace_id, subject_id, key_id)
+        REFERENCES whence.subject_keys (workspace_id, subject_id, key_id)
 );
 -- Ciphertext does not compress, so Postgres need not try.
 ALTER TABLE whence.payloads ALTER COLUMN ciphertext SET STORAGE EXTERNAL;

@@ -17,6 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from whence.gateway.otlp.forms import Json, JsonObject, parse_logs, parse_traces
 
 MAX_DEPTH = 24
+MAX_ORIGIN_BYTES = 16 << 10
 """Levels of nesting in one value. Protobuf's own limit of 100 messages leaves about 31 levels of maps, so that a value
 that is too deep is refused with its record, in both forms, before that limit fails the whole request."""
 
@@ -201,7 +202,11 @@ def _origin(group: ResourceSpans | ResourceLogs, scoped: ScopeSpans | ScopeLogs)
         scope = _scope(scoped.scope, scoped.schema_url)
     except Refused as refusal:
         return refusal
-    return Origin(attributes.get("service.name"), _raw(resource), _raw(scope))
+    origin = Origin(attributes.get("service.name"), _raw(resource), _raw(scope))
+    if len(bytes(origin.resource or b"")) + len(bytes(origin.scope or b"")) > MAX_ORIGIN_BYTES:
+        # It is repeated in the payload of every record, so a small request could become a very large one.
+        return Refused(f"resource: larger than {MAX_ORIGIN_BYTES:,} bytes with its scope")
+    return origin
 
 
 def _resource(message: Resource, attributes: JsonObject, schema_url: str) -> JsonObject:

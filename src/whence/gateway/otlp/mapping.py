@@ -287,8 +287,9 @@ def _has_content(name: str) -> bool:
 def _log_payload(log: Log, name: str, facts: Facts) -> msgspec.Raw:
     payload = facts.payload()
     place, role = MESSAGE_EVENTS.get(name, ("", ""))
-    if place and place not in payload and log.body:
-        payload[place] = as_messages(log.body, role)
+    messages = as_messages(log.body, role) if place and place not in payload and log.body else None
+    if messages is not None:
+        payload[place] = messages
     elif log.body is not None:
         payload["body"] = log.body
     if name:
