@@ -198,6 +198,15 @@ def test_doctor_finds_nothing_wrong_and_changes_nothing(folder: Path, tmp_path: 
     done = whence("doctor", "--json", "--data-dir", folder, WHENCE_DATABASE_URL="postgresql://me:hunter2@127.0.0.1:1/x")
     assert done.returncode == 1
     assert "hunter2" not in done.stdout
+    (folder / "keys" / "kek.key").rename(folder / "kept")
+    try:
+        assert "restore it" in whence("doctor", "--data-dir", folder).stdout.replace("\n", " ")
+        missing = whence("user", "list", "--data-dir", folder)
+        assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+        assert "is missing: restore the one" in missing.stderr
+        assert not (folder / "keys" / "kek.key").exists()
+    finally:
+        (folder / "kept").rename(folder / "keys" / "kek.key")
     os.chmod(folder / "keys" / "kek.key", 0o644)
     try:
         assert "chmod 600" in whence("doctor", "--data-dir", folder).stdout.replace("\n", " ")
@@ -222,9 +231,11 @@ def test_a_served_postgres_is_used_by_one_setting(kept: embedded.EmbeddedServer,
             WHENCE_KEY_FILE=key_file,
         )
         assert done.returncode == 0, done.stderr
-    wrong_key = whence("user", "list", "--data-dir", tmp_path / "third", "--database-url", kept.app_conninfo)
-    assert wrong_key.returncode == 1
-    assert "restore the right key file" in wrong_key.stderr
+    (tmp_path / "another.key").write_text("00" * 32)
+    url = ("--database-url", kept.app_conninfo)
+    wrong = whence("user", "list", "--data-dir", tmp_path, *url, WHENCE_KEY_FILE=str(tmp_path / "another.key"))
+    assert wrong.returncode == 1
+    assert "restore the right key file" in wrong.stderr
 
 
 def test_a_login_that_may_not_migrate_is_told_what_to_do(kept: embedded.EmbeddedServer, tmp_path: Path) -> None:

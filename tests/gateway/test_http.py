@@ -1,6 +1,7 @@
 """What every answer has: a request id, a problem document when it failed, a place in metrics and description."""
 
 import re
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -11,8 +12,9 @@ from whence.gateway.http import ROUTES
 
 
 @pytest.fixture
-def anyone(server: Server) -> httpx.Client:
-    return server.client(None)
+def anyone(server: Server) -> Iterator[httpx.Client]:
+    with server.client(None) as client:
+        yield client
 
 
 def test_health_says_that_the_parts_work(anyone: httpx.Client) -> None:

@@ -90,12 +90,24 @@ def _served(settings: Settings) -> Iterator[Finding]:
         yield Finding(False, "schema", error.detail)
 
 
+def _has_key(settings: Settings) -> bool:
+    """Whether the database is tied to a key already, as far as can be seen without starting anything."""
+    if settings.database_url is None:
+        return embedded.status(settings.data_dir).initialised
+    try:
+        with psycopg.connect(settings.database_url.get_secret_value(), connect_timeout=5) as conn:
+            conn.execute("SET ROLE whence_app")
+            return conn.execute("SELECT FROM whence.installation").fetchone() is not None
+    except psycopg.Error:
+        return False
+
+
 def _keys(settings: Settings) -> Iterator[Finding]:
     path = settings.kek_path
     if not path.exists():
-        fresh = settings.database_url is None and not embedded.status(settings.data_dir).initialised
-        said = "is not there yet: the first start makes it" if fresh else "is missing: restore it from a backup"
-        yield Finding(fresh, "key file", f"{path} {said}")
+        needed = _has_key(settings)
+        said = "is missing: restore it from a backup" if needed else "is not there yet: the first start makes it"
+        yield Finding(not needed, "key file", f"{path} {said}")
         return
     private = not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     yield Finding(private, "key file", str(path) if private else f"others can read {path}: run chmod 600 on it")
