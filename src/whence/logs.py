@@ -17,14 +17,16 @@ def configure_logs(settings: Settings) -> None:
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
     )
+    as_json = settings.log_format == "json"
+    shared: list[structlog.typing.Processor] = [
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info if as_json else structlog.processors.StackInfoRenderer(),
+    ]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info
-            if settings.log_format == "json"
-            else structlog.processors.StackInfoRenderer(),
+            *shared,
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -32,9 +34,14 @@ def configure_logs(settings: Settings) -> None:
         cache_logger_on_first_use=True,
     )
     # Libraries speak up only when something is wrong; their debug lines may quote what we keep out of ours.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shared, render],
+            foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name],
+        )
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     # psycopg tells of an error twice when it happens in a pipeline; ours is the one that counts.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     logging.getLogger("psycopg.pool").setLevel(logging.WARNING)
-    logging.basicConfig(
-        level=logging.WARNING, stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s"
-    )

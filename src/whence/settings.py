@@ -16,7 +16,10 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 def default_data_dir() -> Path:
-    return Path.home() / ".whence"
+    try:
+        return Path.home() / ".whence"
+    except RuntimeError as error:
+        raise SetupError("there is no home directory: give --data-dir or WHENCE_DATA_DIR") from error
 
 
 class Settings(BaseSettings):
@@ -88,7 +91,7 @@ def load_settings(flags: Mapping[str, object | None]) -> Settings:
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise SetupError(f"{path} cannot be read: {error.strerror}") from error
@@ -99,6 +102,8 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _explain(error: ValidationError) -> str:
     """Names the setting and never its value, which may be a password."""
     problems = [
-        f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors(include_input=False)
+        f"there is no setting {name}" if item["type"] == "extra_forbidden" else f"setting {name}: {item['msg']}"
+        for item in error.errors(include_input=False)
+        for name in [".".join(str(part) for part in item["loc"])]
     ]
-    return "setting " + "; ".join(problems)
+    return "; ".join(problems)

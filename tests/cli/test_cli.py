@@ -158,8 +158,37 @@ def test_a_settings_file_counts_less_than_variables_and_flags(tmp_path: Path) ->
     assert "not valid TOML" in whence("config", "--data-dir", tmp_path).stderr
 
 
+def test_a_mistyped_folder_makes_no_database(tmp_path: Path) -> None:
+    done = whence("user", "list", "--data-dir", tmp_path / "typo")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "there is no Whence data in" in done.stderr
+    assert not (tmp_path / "typo").exists()
+    assert whence("serve", "--data-dir", "").returncode == 2
+    assert "there is no home directory" in whence("config", HOME="").stderr or os.getuid() == 0
+
+
+def test_tail_shows_no_control_characters(folder: Path) -> None:
+    whence("workspace", "add", "forged", "--data-dir", folder)
+    key = json.loads(whence("user", "rotate", "admin", "-w", "forged", "--json", "--data-dir", folder).stdout)[
+        "user_key"
+    ]
+    with serving(folder, folder.parent / "log2") as server, server.client(key) as client:
+        client.post("/v1/events", json=sample(session_id="a\x1b[31m\nforged", tool_name="\x07bell"))
+        shown = whence("tail", "-w", "forged", "--no-follow", "--data-dir", folder).stdout
+    assert shown.count("\n") == 1
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+
+
 def test_wrong_usage_is_exit_code_2() -> None:
-    for arguments in (("serve", "--prot", "1"), ("user", "add"), ("nothing",), ("serve", "--port", "x")):
+    for arguments in (
+        ("serve", "--prot", "1"),
+        ("user", "add"),
+        ("nothing",),
+        ("serve", "--port", "x"),
+        ("serve", "--port", "99999"),
+        ("serve", "--log-level", "loud"),
+    ):
         assert whence(*arguments).returncode == 2, arguments
 
 
@@ -169,8 +198,8 @@ def test_a_port_that_is_taken_is_one_line(folder: Path, tmp_path: Path) -> None:
         done = whence("serve", "--port", port, "--data-dir", folder)
     assert done.returncode == 1
     assert (
-        done.stderr
-        == f"whence: cannot serve on 127.0.0.1 port {port}: Address already in use; choose another with --port\n"
+        done.stderr == f"whence: cannot serve on 127.0.0.1 port {port}: Address already in use;"
+        " choose another with --host or --port\n"
     )
 
 

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import socket
+import time
 import zlib
 from datetime import UTC, datetime, timedelta
 
@@ -297,3 +299,29 @@ def test_times_come_back_in_utc_whatever_they_were_sent_in(admin: httpx.Client) 
     sent = sample(occurred_at="2026-01-02T05:04:05.123456+02:00")
     admin.post("/v1/events", json=sent)
     assert admin.get(f"/v1/events/{sent['event_id']}").json()["occurred_at"] == "2026-01-02T03:04:05.123456Z"
+
+
+def test_half_a_character_costs_only_its_own_item(admin: httpx.Client) -> None:
+    good, bad = sample(), sample(session_id="HALF")
+    body = json.dumps({"events": [bad, good]}).replace("HALF", "\\ud800")
+    answer = admin.post("/v1/events", content=body)
+    assert answer.status_code == 200, answer.text
+    first, second = answer.json()["results"]
+    assert (first["status"], second["status"]) == ("rejected", "accepted")
+
+
+def test_a_client_that_goes_away_in_the_middle_is_not_a_fault_of_the_server(
+    server: Server, workspace: Workspace
+) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {workspace.admin_key}\r\n"
+        connection.sendall(f"{head}Content-Length: 500\r\n\r\n{{".encode())
+    with server.client(None) as client:
+        for _ in range(50):
+            metrics = client.get("/metrics").text
+            if 'route="/v1/events",status="400"' in metrics:
+                break
+            time.sleep(0.05)
+    assert 'route="/v1/events",status="400"' in metrics
+    assert 'status="500"' not in metrics

@@ -26,15 +26,29 @@ from whence.app import (
 )
 from whence.cli.doctor import examine
 from whence.cli.tail import show_tail
+from whence.db import embedded
 from whence.db.migrate import migrate as migrate_schema
-from whence.errors import WhenceError
+from whence.errors import NotFound, WhenceError
 from whence.identity import ADMIN_USER
 from whence.logs import configure_logs
 from whence.settings import Settings, load_settings
 
+
+def folder(text: str) -> Path:
+    """An unset variable in a script must not mean the current folder."""
+    if not text:
+        raise typer.BadParameter("is empty")
+    return Path(text)
+
+
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Where the embedded database and the keys are kept.", show_default="~/.whence"),
+    typer.Option(
+        parser=folder,
+        metavar="FOLDER",
+        help="Where the embedded database and the keys are kept.",
+        show_default="~/.whence",
+    ),
 ]
 DatabaseUrl = Annotated[
     str | None, typer.Option(help="A Postgres 16+ to use instead of the embedded one.", metavar="URL")
@@ -76,7 +90,12 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
         runner.run(coroutine)
 
 
-def with_app(settings: Settings, act: Callable[[App], Awaitable[None]]) -> None:
+def with_app(settings: Settings, act: Callable[[App], Awaitable[None]], make: bool = False) -> None:
+    """Only what is meant to make a database does: a mistyped folder is told as such."""
+    if not make and settings.database_url is None and not embedded.status(settings.data_dir).initialised:
+        where = settings.data_dir
+        raise NotFound(f"there is no Whence data in {where}: start `whence serve` once, or check --data-dir")
+
     async def go() -> None:
         async with open_app(settings) as app:
             await act(app)
@@ -130,7 +149,7 @@ def serve(
         made = await ensure_default_workspace(app)
         await serve_http(app, lambda url, grpc_port: _announce(app, url, grpc_port, made))
 
-    with_app(settings, act)
+    with_app(settings, act, make=True)
 
 
 def _announce(app: App, url: str, grpc_port: int | None, made: bool) -> None:
@@ -169,7 +188,7 @@ def workspace_add(
         key = await app.identity.add_workspace(workspace_id)
         _print_key({"workspace_id": workspace_id, "admin_key": key}, as_json)
 
-    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act, make=True)
 
 
 @users.command("add")
@@ -188,7 +207,7 @@ def user_add(
         key = await app.identity.add_user(workspace, user_id)
         _print_key({"user_id": user_id, "user_key": key}, as_json)
 
-    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act, make=True)
 
 
 @users.command("rotate")

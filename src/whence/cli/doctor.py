@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import psycopg
 
+from whence.app import admin_key_file
 from whence.db import embedded
 from whence.db.migrate import MINIMUM_SERVER_VERSION, pending, reason
 from whence.errors import SetupError
@@ -109,5 +111,11 @@ def _keys(settings: Settings) -> Iterator[Finding]:
         said = "is missing: restore it from a backup" if needed else "is not there yet: the first start makes it"
         yield Finding(not needed, "key file", f"{path} {said}")
         return
+    yield _private("key file", path)
+    if admin_key_file(settings).exists():
+        yield _private("admin key", admin_key_file(settings))
+
+
+def _private(check: str, path: Path) -> Finding:
     private = not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    yield Finding(private, "key file", str(path) if private else f"others can read {path}: run chmod 600 on it")
+    return Finding(private, check, str(path) if private else f"others can read {path}: run chmod 600 on it")

@@ -47,7 +47,12 @@ def _line(event: StoredEvent) -> Text:
     line.append(f"{event.global_position:>8}  ", "bold")
     line.append(f"{event.occurred_at:%Y-%m-%d %H:%M:%S}  ", "dim")
     line.append(f"{event.event_type:<16}  ", "cyan")
-    line.append(f"{event.tool_name or event.agent_id or '-':<20.20}  ")
-    line.append(f"{event.session_id:<20.20}  ")
+    line.append(f"{_shown(event.tool_name or event.agent_id or '-'):<20.20}  ")
+    line.append(f"{_shown(event.session_id):<20.20}  ")
     line.append(event.status or "-", _COLOURS.get(event.status or "", "green"))
     return line
+
+
+def _shown(text: str) -> str:
+    """Ids are anybody's to choose, and a terminal obeys control characters."""
+    return "".join(character if character.isprintable() else "·" for character in text)

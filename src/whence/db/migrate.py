@@ -94,7 +94,9 @@ def check_history(applied: dict[int, bytes], known: list[Migration]) -> None:
     for migration in known:
         digest = applied.get(migration.version)
         if digest is not None and bytes(digest) != migration.sha256:
-            raise DatabaseError(f"migration {migration.name} is not the one that was applied to this database")
+            raise DatabaseError(
+                f"migration {migration.name} is not the one that was applied: another build made this database"
+            )
 
 
 def _apply(conn: Connection, migration: Migration) -> str:

@@ -4,7 +4,7 @@ import zlib
 from typing import Any
 
 from litestar import Request
-from litestar.exceptions.http_exceptions import RequestEntityTooLarge
+from litestar.exceptions.http_exceptions import InternalServerException, RequestEntityTooLarge
 
 from whence.errors import MalformedBody, TooLarge, UnsupportedMedia
 
@@ -19,11 +19,14 @@ async def read_body(request: Request[Any, Any, Any], limit: int) -> bytes:
         body = await request.body()
     except RequestEntityTooLarge:
         raise TooLarge(f"the body is larger than {limit:,} bytes") from None
+    except InternalServerException:
+        # Litestar's word for a client that goes away in the middle; nobody will read the answer.
+        raise MalformedBody("the body ended before it was complete") from None
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding == "identity":
         return body
     if encoding not in ("gzip", "deflate"):
-        raise UnsupportedMedia(f"the content encoding {encoding[:40]!r} is not known: use gzip")
+        raise UnsupportedMedia(f"the content encoding {encoding[:40]!r} is not known: use gzip, deflate or none")
     return inflate(body, limit)
 
 

@@ -102,13 +102,15 @@ def field_error(error: msgspec.ValidationError) -> FieldError:
     for pattern, said in ((_MISSING, "is required"), (_UNKNOWN, "is not a known field")):
         if (found := pattern.match(message)) is not None:
             return FieldError(f"{path}.{found[1]}".lstrip("."), said)
-    return FieldError(path, message.replace("`", ""))
+    if "timezone component" in message:
+        message = "needs a time zone, such as a final Z"
+    return FieldError(path or "body", message.replace("`", ""))
 
 
 def decode_failure(error: msgspec.DecodeError | RecursionError | UnicodeDecodeError) -> InvalidInput:
     if isinstance(error, msgspec.ValidationError):
         where = field_error(error)
-        return InvalidInput(f"{where.field or 'body'}: {where.message}", (where,))
+        return InvalidInput(f"{where.field}: {where.message}", (where,))
     if isinstance(error, RecursionError):
         return MalformedBody("the body is nested too deeply")
     return MalformedBody(f"the body is not valid JSON: {error}")

@@ -69,8 +69,9 @@ def _listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         if listener is not None:
             listener.close()
-        raise SetupError(f"cannot serve on {host} port {port}: {error.strerror}; choose another with --port") from error
+        why = error.strerror if isinstance(error, OSError) else "not a host name"
+        raise SetupError(f"cannot serve on {host} port {port}: {why}; choose another with --host or --port") from error
     return listener

@@ -241,7 +241,12 @@ def _sealed(workspace_id: str, event: Event, keys: dict[str, SubjectKey]) -> Ent
     try:
         plain = canonical(payload)
     except (RecursionError, msgspec.DecodeError, UnicodeError):
-        return [FieldError("payload", "is not JSON that can be read: malformed or nested too deeply")]
+        return [
+            FieldError(
+                "payload",
+                "is not JSON that can be read: malformed, nested too deeply, or with a number that is too large",
+            )
+        ]
     key = keys[subject]
     sealed = key.seal(_place(workspace_id, event.event_id), payload, plain)
     return Entry(event, sealed.commitment, subject, key.key_id, sealed.ciphertext)
