@@ -2,15 +2,18 @@
 
 import asyncio
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 from psycopg import Connection
+from psycopg.pq.abc import PGresult
 
 from conftest import Workspace
 from samples import event
 from whence.app import App
-from whence.db import Database, Scope
+from whence.db import Database
 from whence.errors import NotFound, Overloaded, Unavailable
 from whence.ledger import coalesce
 from whence.ledger.append import Entry
@@ -34,9 +37,10 @@ async def test_an_append_waits_for_at_most_two_commits(app: App, workspace: Work
     groups: list[int] = []
     store = coalescer._store_group
 
-    async def counted(workspace_id: str, group: list[coalesce._Waiting]) -> None:
-        await store(workspace_id, group)
+    async def counted(workspace_id: str, group: list[coalesce._Waiting]) -> Callable[[], None]:
+        tell = await store(workspace_id, group)
         groups.append(sum(len(waiting.entries) for waiting in group))
+        return tell
 
     coalescer._store_group = counted  # type: ignore[method-assign]
     try:
@@ -120,14 +124,14 @@ async def test_what_is_not_the_events_fault_is_told_as_unavailable(
     app: App, workspace: Workspace, owner: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts = 0
-    transaction = app.database.transaction
+    one_trip = app.database.one_trip
 
-    def counted(scope: Scope | None) -> object:
+    async def counted(*arguments: Any) -> list[PGresult]:
         nonlocal attempts
         attempts += 1
-        return transaction(scope)
+        return await one_trip(*arguments)
 
-    monkeypatch.setattr(app.database, "transaction", counted)
+    monkeypatch.setattr(app.database, "one_trip", counted)
     owner.execute("REVOKE INSERT ON whence.events FROM whence_workspace")
     try:
         with pytest.raises(Unavailable):
@@ -181,7 +185,10 @@ async def test_a_workspace_that_does_not_exist_stores_nothing(app: App) -> None:
 
 async def test_every_waiter_is_told_when_the_database_does_not_answer(app: App, workspace: Workspace) -> None:
     class Gone(Database):
-        def transaction(self, scope: Scope | None) -> object:  # type: ignore[override]
+        async def one_trip(self, *_: object) -> list[PGresult]:
+            raise Unavailable("the database does not answer")
+
+        def transaction(self, scope: object) -> object:  # type: ignore[override]
             raise Unavailable("the database does not answer")
 
     coalescer = Coalescer(

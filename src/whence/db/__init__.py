@@ -6,7 +6,7 @@ anybody who writes SQL against a Whence database.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -15,6 +15,7 @@ import psycopg
 from psycopg import AsyncConnection, pq, sql
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
+from whence.db.trip import Statement, Values, one_trip
 from whence.errors import DatabaseError, Unavailable
 
 SESSION_VAR_WORKSPACE_ID: Final = "app.workspace_id"
@@ -24,6 +25,7 @@ APP_ROLE: Final = "whence_app"
 WORKSPACE_ROLE: Final = "whence_workspace"
 
 POOL_MAX_CONNECTIONS = 16
+TRIP_MAX_CONNECTIONS = 8
 POOL_WAIT_SECONDS = 10.0
 
 Tx = AsyncConnection[tuple[Any, ...]]
@@ -49,26 +51,21 @@ class Database:
     ) -> None:
         self._revive = revive
         self._reviving: asyncio.Task[None] | None = None
-        self._pool: AsyncConnectionPool[Tx] = AsyncConnectionPool(
-            conninfo,
-            connection_class=AsyncConnection[tuple[Any, ...]],
-            min_size=2,
-            max_size=max_connections,
-            timeout=POOL_WAIT_SECONDS,
-            kwargs={"autocommit": True, "prepare_threshold": 0},
-            configure=_become_app,
-            open=False,
-        )
+        self._pool = _pool(conninfo, max_connections, prepare_threshold=0)
+        # Apart, because psycopg drops all prepared statements of a connection whose own ones must go.
+        self._trips = _pool(conninfo, min(max_connections, TRIP_MAX_CONNECTIONS), prepare_threshold=None)
 
     async def __aenter__(self) -> Self:
         try:
             await self._pool.open(wait=True, timeout=POOL_WAIT_SECONDS)
+            await self._trips.open()
         except PoolTimeout as error:
             await self._pool.close()
             raise DatabaseError("the database does not answer: is it running, and is its URL right?") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._trips.close()
         await self._pool.close()
 
     @asynccontextmanager
@@ -82,6 +79,26 @@ class Database:
             finally:
                 await self._pool.putconn(conn)
 
+    async def one_trip(self, scope: Scope, statements: Sequence[tuple[Statement, Values]]) -> list[pq.abc.PGresult]:
+        """The statements as one transaction, committed when this returns; what gave rows."""
+        with _unavailable_when_unreachable():
+            conn = await self._trips.getconn()
+            try:
+                async with conn:
+                    return await one_trip(conn, _opening(conn, scope), statements)
+            except psycopg.OperationalError:
+                # Where one connection has died, the others probably have too.
+                await self._revived()
+                await self._trips.check()
+                raise
+            except asyncio.CancelledError:
+                # Given up in the middle of an answer, the connection is of no use to anybody. What was sent on it may
+                # be committed all the same.
+                await conn.close()
+                raise
+            finally:
+                await self._trips.putconn(conn)
+
     async def ping(self) -> None:
         """Raises Unavailable where the database does not answer."""
         async with self.transaction(None) as tx:
@@ -92,7 +109,7 @@ class Database:
         for _ in range(self._pool.max_size):
             conn = await self._pool.getconn()
             try:
-                await conn.execute(_begin_statement(conn, scope), prepare=False)
+                await conn.execute(b"; ".join(_opening(conn, scope)), prepare=False)
             except psycopg.OperationalError:
                 await self._revived()
                 await self._pool.putconn(conn)
@@ -113,16 +130,29 @@ class Database:
         await asyncio.shield(self._reviving)
 
 
-def _begin_statement(conn: Tx, scope: Scope | None) -> bytes:
-    """All in one round trip. The values are literals because `set_config()` does not reach the shards of Citus."""
+def _pool(conninfo: str, max_connections: int, prepare_threshold: int | None) -> AsyncConnectionPool[Tx]:
+    return AsyncConnectionPool(
+        conninfo,
+        connection_class=AsyncConnection[tuple[Any, ...]],
+        min_size=2,
+        max_size=max_connections,
+        timeout=POOL_WAIT_SECONDS,
+        kwargs={"autocommit": True, "prepare_threshold": prepare_threshold},
+        configure=_become_app,
+        open=False,
+    )
+
+
+def _opening(conn: Tx, scope: Scope | None) -> list[bytes]:
+    """How a transaction begins. The values are literals because `set_config()` does not reach the shards of Citus."""
     if scope is None:
-        return b"BEGIN"
+        return [b"BEGIN"]
     quote = pq.Escaping(conn.pgconn).escape_literal
     workspace = b"SET LOCAL %b = %b" % (SESSION_VAR_WORKSPACE_ID.encode(), quote(scope.workspace_id.encode()))
     if scope.user_id is None:
-        return b"BEGIN; SET LOCAL ROLE %b; %b" % (WORKSPACE_ROLE.encode(), workspace)
+        return [b"BEGIN", b"SET LOCAL ROLE " + WORKSPACE_ROLE.encode(), workspace]
     user = b"SET LOCAL %b = %b" % (SESSION_VAR_USER_ID.encode(), quote(scope.user_id.encode()))
-    return b"BEGIN; %b; %b" % (workspace, user)
+    return [b"BEGIN", workspace, user]
 
 
 async def _become_app(conn: Tx) -> None:

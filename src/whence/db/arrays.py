@@ -29,6 +29,7 @@ class Array:
 
     __slots__ = ("count", "data")
     type_name: ClassVar[str]
+    element_oid: ClassVar[int]
     encode: ClassVar[Callable[[Any], bytes]]
 
     def __init__(self, count: int, data: bytes | None) -> None:
@@ -46,6 +47,10 @@ class Array:
         except (struct.error, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"a value is not a {cls.type_name}") from error
         return cls(len(values), data)
+
+    @property
+    def binary(self) -> bytes | None:
+        return None if self.data is None else _HEADER(1, 1, self.element_oid, self.count, 1) + self.data
 
     @staticmethod
     def joined(parts: Sequence["Array"]) -> "Array":
@@ -103,19 +108,24 @@ class Smallints(Array):
     encode = staticmethod(_smallint)
 
 
+def scalar(array: type[Array], value: Any) -> bytes:
+    """One value in the binary form, without the length that stands before it in an array."""
+    return array.encode(value)[4:]
+
+
 class _ArrayDumper(Dumper):
     """An array of NULLs only is sent as NULL: beside longer arrays, `unnest` fills it up."""
 
     format = pq.Format.BINARY
-    element_oid: ClassVar[int]
 
     def dump(self, obj: Array) -> Buffer | None:
-        return None if obj.data is None else _HEADER(1, 1, self.element_oid, obj.count, 1) + obj.data
+        return obj.binary
 
 
 def _register(array: type[Array]) -> None:
     info = psycopg.adapters.types[array.type_name]
-    members = {"oid": info.array_oid, "element_oid": info.oid}
+    array.element_oid = info.oid
+    members = {"oid": info.array_oid}
     psycopg.adapters.register_dumper(array, type(f"{array.__name__}Dumper", (_ArrayDumper,), members))
 
 

@@ -1,7 +1,6 @@
 """Appending: many events in one statement, each stored once, on positions without gaps."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -9,16 +8,18 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
+from psycopg.pq.abc import PGresult
 
 from whence.db import Tx
-from whence.db.arrays import Array, Byteas, Smallints, Texts, Times, Uuids
+from whence.db.arrays import Array, Byteas, Smallints, Texts, Times, Uuids, scalar
 from whence.db.queries import load
+from whence.db.trip import Statement, Values
 from whence.errors import FieldError, NotFound
 from whence.wire import Event, Measures
 
-PIPELINE_EVENTS = 100
-
 _SQL = load("whence.ledger")
+_APPEND = Statement("append", _SQL["append"])
+_APPEND_PAYLOADS = Statement("append_payloads", _SQL["append_payloads"])
 _decode_measures = msgspec.json.Decoder(Measures).decode
 
 # The columns of an event that its sender decides, with the form in which they travel.
@@ -73,6 +74,10 @@ class Block:
     count: int
     columns: dict[str, Array]
 
+    @property
+    def has_payloads(self) -> bool:
+        return self.columns["ciphertext"].data is not None
+
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> "Block":
         events = [entry.event for entry in entries]
@@ -97,7 +102,8 @@ class Block:
 async def append(tx: Tx, workspace_id: str, entries: Sequence[Entry], now: datetime) -> list[Outcome]:
     """Stores the entries that are new, in order, in the caller's transaction, which is in the workspace's scope."""
     # Under the lock no event can appear between the look and the insert.
-    await tx.execute(_SQL["lock_head"], {"workspace_id": workspace_id})
+    if await (await tx.execute(_SQL["lock_head"], {"workspace_id": workspace_id})).fetchone() is None:
+        raise NotFound(f"there is no workspace {workspace_id}")
     values = {"workspace_id": workspace_id, "event_ids": [entry.event.event_id for entry in entries]}
     rows = await (await tx.execute(_SQL["stored_before"], values, binary=True)).fetchall()
     known = {row[1].int: (row[0], _stored_content(row)) for row in rows}
@@ -115,25 +121,29 @@ async def append(tx: Tx, workspace_id: str, entries: Sequence[Entry], now: datet
     ]
 
 
-async def append_fresh(tx: Tx, workspace_id: str, block: Block, now: datetime, last: bool = False) -> int:
-    """Stores events none of which is stored yet, and returns the head before them; raises UniqueViolation if one is.
+async def append_fresh(tx: Tx, workspace_id: str, block: Block, now: datetime) -> int:
+    """Stores events none of which is stored yet, and returns the head before them."""
+    values = block.columns | {"workspace_id": workspace_id, "recorded_at": now, "count": block.count}
+    row = await (await tx.execute(_SQL["append"], values)).fetchone()
+    if block.has_payloads:
+        await tx.execute(_SQL["append_payloads"], values)
+    return row[0] if row else 0
 
-    `last` says that nothing follows in the transaction, so that it may be committed in the same round trip.
-    """
-    given = {"workspace_id": workspace_id, "recorded_at": now, "count": block.count}
-    # A pipeline saves round trips, during which a busy server lets the database wait, and costs more than they do
-    # when there is little to send.
-    pipelined = block.count >= PIPELINE_EVENTS
-    async with tx.pipeline() if pipelined else nullcontext():
-        appended = await tx.execute(_SQL["append"], block.columns | given)
-        if block.columns["ciphertext"].data is not None:
-            await tx.execute(_SQL["append_payloads"], block.columns | given)
-        if pipelined and last:
-            await tx.execute(b"COMMIT")
-        row = await appended.fetchone()
-    if row is None:
+
+def trip_of(workspace_id: str, block: Block, now: datetime) -> list[tuple[Statement, Values]]:
+    """The same, as statements of one trip; they fail as a whole where an event is stored already."""
+    values = {name: array.binary for name, array in block.columns.items()}
+    values["workspace_id"] = workspace_id.encode()
+    values["recorded_at"] = scalar(Times, now)
+    values["count"] = block.count.to_bytes(8)
+    return [(statement, values) for statement in ((_APPEND, _APPEND_PAYLOADS) if block.has_payloads else (_APPEND,))]
+
+
+def head_in(rows: list[PGresult], workspace_id: str) -> int:
+    """The position before the first event of the trip."""
+    if not rows or rows[0].ntuples == 0:
         raise NotFound(f"there is no workspace {workspace_id}")
-    return row[0]
+    return int.from_bytes(rows[0].get_value(0, 0) or b"")
 
 
 def _encode_measures(measures: Measures) -> str:

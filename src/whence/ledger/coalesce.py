@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from whence.clock import Clock
 from whence.db import Database, Scope
 from whence.errors import FieldError, Overloaded, Unavailable, WhenceError
-from whence.ledger.append import Block, Entry, Outcome, append, append_fresh
+from whence.ledger.append import Block, Entry, Outcome, append, head_in, trip_of
 
 log = structlog.get_logger()
 
@@ -26,6 +26,7 @@ MAX_QUEUED_EVENTS = 10_000
 MAX_QUEUED_BYTES = 128 << 20
 LARGE_BATCH_EVENTS = 200
 SLICE_EVENTS = 100
+HALVED_WAITERS = 32
 GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QUEUED_EVENTS)
 
 # What the database refuses although the event passed our own checks.
@@ -42,6 +43,10 @@ class _Waiting:
     block: Block | None
     """A large batch is encoded before it waits, while the database is busy with another."""
 
+    def fail(self, error: WhenceError) -> None:
+        if not self.outcomes.done():
+            self.outcomes.set_exception(error)
+
 
 @dataclass
 class _Lane:
@@ -56,13 +61,23 @@ class _Lane:
         self.queued_bytes += waiting.size
         (self.large if waiting.block else self.small).append(waiting)
 
-    def take(self) -> list[_Waiting]:
-        group, self.small = self.small, []
+    def take(self, first: bool) -> list[_Waiting]:
+        """The next group.
+
+        Many that wait for an idle lane are clients that one commit has answered together. Of them the first group takes
+        half: from then on the halves take turns, one here and one in the database.
+        """
+        share = len(self.small) // 2 if first and len(self.small) >= HALVED_WAITERS else len(self.small)
+        group, self.small = self.small[:share], self.small[share:]
         if self.large:
             group.append(self.large.popleft())
         self.queued_events -= sum(len(waiting.entries) for waiting in group)
         self.queued_bytes -= sum(waiting.size for waiting in group)
         return group
+
+
+def _nobody() -> None:
+    """Tells nobody."""
 
 
 class Coalescer:
@@ -102,27 +117,39 @@ class Coalescer:
         await asyncio.gather(*workers, return_exceptions=True)
 
     async def _work(self, workspace_id: str, lane: _Lane) -> None:
+        """Stores group after group. The next one is sent before the last one's senders are told, and get busy here."""
+        tell = _nobody
+        first = True
         try:
-            while group := lane.take():
-                await self._store_group(workspace_id, group)
+            while group := lane.take(first):
+                storing = asyncio.ensure_future(self._store_group(workspace_id, group))
+                await asyncio.sleep(0)
+                tell()
+                tell, first = await storing, False
+                if not lane.small and not lane.large:
+                    tell()
+                    tell = _nobody
         finally:
+            tell()
             self._lanes.pop(workspace_id, None)
             for waiting in (*lane.small, *lane.large):
-                if not waiting.outcomes.done():
-                    waiting.outcomes.set_exception(Overloaded("shutting down"))
+                waiting.fail(Overloaded("shutting down"))
 
-    async def _store_group(self, workspace_id: str, group: list[_Waiting]) -> None:
+    async def _store_group(self, workspace_id: str, group: list[_Waiting]) -> Callable[[], None]:
+        """Returns what tells the senders, whatever became of their entries."""
         entries = [entry for waiting in group for entry in waiting.entries]
         self._group_sizes.observe(len(entries))
         try:
             outcomes = await self._store(workspace_id, entries, group[-1].block)
         except BaseException as error:
             for waiting in group:
-                if not waiting.outcomes.done():
-                    waiting.outcomes.set_exception(_as_answer(error))
+                waiting.fail(_as_answer(error))
             if not isinstance(error, Exception):
                 raise
-            return
+            return _nobody
+        return lambda: self._tell(workspace_id, group, outcomes)
+
+    def _tell(self, workspace_id: str, group: list[_Waiting], outcomes: list[Outcome]) -> None:
         start = 0
         for waiting in group:
             end = start + len(waiting.entries)
@@ -141,7 +168,8 @@ class Coalescer:
         try:
             try:
                 return await self._store_fresh(workspace_id, _block(entries, encoded))
-            except psycopg.errors.UniqueViolation:
+            except (psycopg.errors.UniqueViolation, Unavailable):
+                # Some are stored already, or the connection was lost and they may be.
                 async with self._database.transaction(Scope(workspace_id)) as tx:
                     return await append(tx, workspace_id, entries, self._clock())
         except (psycopg.IntegrityError, psycopg.DataError, ValueError) as error:
@@ -155,8 +183,8 @@ class Coalescer:
         ]
 
     async def _store_fresh(self, workspace_id: str, block: Block) -> list[Outcome]:
-        async with self._database.transaction(Scope(workspace_id)) as tx:
-            head = await append_fresh(tx, workspace_id, block, self._clock(), last=True)
+        rows = await self._database.one_trip(Scope(workspace_id), trip_of(workspace_id, block, self._clock()))
+        head = head_in(rows, workspace_id)
         return [Outcome("accepted", position) for position in range(head + 1, head + block.count + 1)]
 
 
