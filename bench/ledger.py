@@ -175,8 +175,8 @@ async def single_rates(target: Served, raw: Raw, seeds: Iterator[int], count: in
             ours, peers = list[float](), list[float]()
             for _ in range(ROUNDS):
                 peers.append(await rate(insert, decoded(events, next(seeds)), clients))
-                many = events * 4 if clients >= 64 else events
-                ours.append(await rate(append, decoded(many, next(seeds)), clients))
+                # As many as on the other side, so that both tables and their indexes grow alike.
+                ours.append(await rate(append, decoded(events, next(seeds)), clients))
             results.append(versus(f"single appends, {clients} client{'s' * (clients > 1)}", ours, peers, floor))
     return results
 
