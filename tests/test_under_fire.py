@@ -167,9 +167,10 @@ async def test_a_server_whose_postgres_is_killed_starts_it_again(tmp_path: Path)
     with serving(tmp_path / "data", tmp_path / "log") as server, server.client(server.admin_key) as client:
         assert client.post("/v1/events", json=sample()).json()["accepted"] == 1
         pid = next(
-            process.pid
-            for process in psutil.process_iter()
-            if process.name() == "postgres" and str(server.data_dir) in " ".join(process.cmdline())
+            process.info["pid"]
+            # A zombie has no command line, and process_iter gives None for what it may not read.
+            for process in psutil.process_iter(["pid", "name", "cmdline"])
+            if process.info["name"] == "postgres" and str(server.data_dir) in " ".join(process.info["cmdline"] or ())
         )
         os.kill(pid, signal.SIGKILL)
         answers = []
