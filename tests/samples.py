@@ -1,10 +1,11 @@
-"""Events to send, as small as they can be or as a test wants them."""
+"""Events to send, as small as they can be or as a test wants them, and what became of them over HTTP."""
 
 import uuid
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import httpx
 import msgspec
 
 from whence.wire import Event
@@ -38,3 +39,14 @@ def event(payload: Any = msgspec.UNSET, **fields: Any) -> Event:
 
 def new_id() -> UUID:
     return uuid.uuid4()
+
+
+def stored(admin: httpx.Client, **query: str) -> list[Any]:
+    """Every envelope, in order of position."""
+    page = admin.get("/v1/events", params={"limit": 1000, **query}).raise_for_status().json()
+    assert page["next"] is None
+    return page["events"]
+
+
+def payload_of(admin: httpx.Client, event: dict[str, Any]) -> Any:
+    return admin.get(f"/v1/events/{event['event_id']}/payload").raise_for_status().json()

@@ -38,6 +38,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, set_span_in_context
 
+from samples import payload_of, stored
 from whence.gateway import otlp
 
 DATA = Path(__file__).parents[1] / "data" / "otlp"
@@ -64,17 +65,6 @@ CONTENT = ["Paris", "sunny", "helpful", "Use tools", "Alice", "18C", "Weather fo
 
 
 # --- reading what was stored, sending what was recorded -------------------------------------------------------------
-
-
-def stored(admin, **query):
-    """Every envelope, in order of position."""
-    page = admin.get("/v1/events", params={"limit": 1000, **query}).raise_for_status().json()
-    assert page["next"] is None
-    return page["events"]
-
-
-def payload_of(admin, event):
-    return admin.get(f"/v1/events/{event['event_id']}/payload").raise_for_status().json()
 
 
 def parents_by_name(admin, events):

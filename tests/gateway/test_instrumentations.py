@@ -41,6 +41,7 @@ from gateway.model_stand_in import (
     ModelStandIn,
     model_stand_in,
 )
+from samples import payload_of, stored
 
 QUESTION = "How warm is it at home, where Ada lives?"
 INSTRUCTIONS = "Answer as a sailor would."
@@ -109,17 +110,6 @@ def instrumented(instrumentor, **providers):
         instrumentor.uninstrument()
     for provider in providers.values():
         assert provider.force_flush()
-
-
-def stored(admin, **query):
-    """Every envelope, in order of position."""
-    page = admin.get("/v1/events", params={"limit": 1000, **query}).raise_for_status().json()
-    assert page["next"] is None
-    return page["events"]
-
-
-def payload_of(admin, event):
-    return admin.get(f"/v1/events/{event['event_id']}/payload").raise_for_status().json()
 
 
 def assert_only_in_payloads(admin, *said):

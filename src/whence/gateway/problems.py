@@ -11,11 +11,11 @@ from litestar.exceptions import HTTPException, ValidationException
 
 from whence.errors import FieldError, InvalidInput, MalformedBody, Unavailable, WhenceError
 from whence.gateway import otlp
+from whence.gateway.otlp.forms import PROTOBUF, bare
 
 log = structlog.get_logger()
 
 PROBLEM_JSON = "application/problem+json"
-PROTOBUF = "application/x-protobuf"
 RETRY_AFTER_SECONDS = 1
 OTLP_PATHS = frozenset({"/v1/traces", "/v1/logs"})
 
@@ -65,16 +65,11 @@ def encode_problem(error: Exception, path: str, content_type: str) -> tuple[int,
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if path.rstrip("/") in OTLP_PATHS and media_type(content_type) == PROTOBUF:
+    if path.rstrip("/") in OTLP_PATHS and bare(content_type) == PROTOBUF:
         headers["Content-Type"] = PROTOBUF
         return problem.status, headers, otlp.encode_error(PROTOBUF, problem.status, problem.detail)
     headers["Content-Type"] = PROBLEM_JSON
     return problem.status, headers, msgspec.json.encode(problem)
-
-
-def media_type(content_type: str) -> str:
-    """What a Content-Type header says, without parameters and in lower case."""
-    return content_type.partition(";")[0].strip().lower()
 
 
 def problem_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

@@ -15,7 +15,7 @@ from whence.gateway import otlp
 from whence.gateway.body import read_body
 from whence.gateway.boundary import bearer_key
 from whence.gateway.events import Caller, TheApp
-from whence.gateway.problems import PROTOBUF, media_type
+from whence.gateway.otlp.forms import PROTOBUF, bare
 from whence.identity import Principal
 
 log = structlog.get_logger()
@@ -50,7 +50,7 @@ async def export_logs(request: Caller, app: TheApp) -> Response[bytes]:
 
 
 async def _export_over_http(request: Caller, app: App, kind: otlp.Kind) -> Response[bytes]:
-    content_type = media_type(request.headers.get("content-type", ""))
+    content_type = bare(request.headers.get("content-type", ""))
     body = await read_body(request, app.settings.max_body_bytes)
     return Response(await _export(app, request.user, kind, body, content_type), media_type=content_type)
 

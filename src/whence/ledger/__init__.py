@@ -21,7 +21,7 @@ from whence.identity import Principal
 from whence.ledger.append import Entry, Outcome, Status
 from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
 from whence.ledger.events import problems
-from whence.ledger.heads import Heads
+from whence.ledger.heads import Heads, head_of
 from whence.ledger.payloads import SubjectKeys, canonical, subject_of
 from whence.ledger.upcast import Steps, upcast_event, upcast_payload
 from whence.wire import CONTENT_KEYS, Event, EventPage, Measures, StoredEvent
@@ -128,7 +128,7 @@ class Ledger:
         while True:
             async with self._database.transaction(scope) as tx:
                 # Read first: up to here no event can appear later, so what the filter passes over is done with.
-                head = await self._head(tx, scope.workspace_id)
+                head = await head_of(tx, scope.workspace_id)
                 events = await self._read(tx, scope, after, MAX_PAGE_EVENTS, wanted)
             if events:
                 yield events
@@ -176,10 +176,6 @@ class Ledger:
         if not rows:
             raise NotFound("there is no such event")
         return [self._event(row) for row in rows]
-
-    async def _head(self, tx: Tx, workspace_id: str) -> int:
-        row = await (await tx.execute(_SQL["head"], {"workspace_id": workspace_id})).fetchone()
-        return row[0] if row else 0
 
     async def _get(self, tx: Tx, scope: Scope, event_id: UUID) -> StoredEvent:
         values = _values(scope, event_id=event_id)

@@ -8,13 +8,19 @@ once, but takes a lock that makes all commits of the database queue.
 import asyncio
 from contextlib import suppress
 
-from whence.db import Database, Scope
+from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import Unavailable
 
 POLL_SECONDS = 0.2
 
 _SQL = load("whence.ledger")
+
+
+async def head_of(tx: Tx, workspace_id: str) -> int:
+    """The last position given out; 0 where there is none."""
+    row = await (await tx.execute(_SQL["head"], {"workspace_id": workspace_id})).fetchone()
+    return row[0] if row else 0
 
 
 class Heads:
@@ -42,8 +48,7 @@ class Heads:
 
     async def read(self, workspace_id: str) -> int:
         async with self._database.transaction(Scope(workspace_id)) as tx:
-            row = await (await tx.execute(_SQL["head"], {"workspace_id": workspace_id})).fetchone()
-        return row[0] if row else 0
+            return await head_of(tx, workspace_id)
 
     async def close(self) -> None:
         for poller in self._pollers.values():

@@ -8,7 +8,8 @@ from whence.gateway.otlp.decode import Refused
 from whence.gateway.otlp.flattened import LISTS, gather
 from whence.gateway.otlp.forms import JSON, Json, JsonObject
 from whence.gateway.otlp.messages import parsed, parsed_any
-from whence.gateway.otlp.vocabulary import KNOWN, MAX_LABEL, Known
+from whence.gateway.otlp.vocabulary import KNOWN, Known
+from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS
 from whence.wire import Measures
 
 _MEMORY = "gen_ai.memory."
@@ -114,8 +115,8 @@ class Facts:
 
 def fitting(identifier: str, source: str) -> str:
     """The identifier, if the envelope can hold it."""
-    if len(identifier) > MAX_LABEL:
-        raise Refused(f"{source}: longer than {MAX_LABEL} characters")
+    if len(identifier) > MAX_IDENTIFIER_CHARACTERS:
+        raise Refused(f"{source}: longer than {MAX_IDENTIFIER_CHARACTERS} characters")
     if "\0" in identifier:
         raise Refused(f"{source}: contains a NUL character")
     return identifier

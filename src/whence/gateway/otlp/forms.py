@@ -22,9 +22,14 @@ PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 
 
+def bare(content_type: str) -> str:
+    """What a Content-Type header says, without parameters and in lower case."""
+    return content_type.partition(";")[0].strip().lower()
+
+
 def media_type(content_type: str) -> str:
     """The content type without its parameters, if OTLP/HTTP knows it."""
-    media = content_type.partition(";")[0].strip().lower()
+    media = bare(content_type)
     if media not in (PROTOBUF, JSON):
         raise UnsupportedMedia(f"The content type must be {PROTOBUF} or {JSON}.")
     return media

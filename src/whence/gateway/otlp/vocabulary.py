@@ -11,14 +11,7 @@ from typing import TypeAlias
 
 from whence.gateway.otlp.forms import Json, JsonObject
 from whence.gateway.otlp.messages import as_instructions, as_messages, as_tools, parsed
-
-MAX_LABEL = 256
-"""Characters in a value of the envelope."""
-
-MAX_LABELS = 32
-"""Finish reasons of one event."""
-
-_MAX_COUNT = 2**53 - 1
+from whence.ledger.events import MAX_COUNT, MAX_FINISH_REASONS, MAX_IDENTIFIER_CHARACTERS
 
 OPERATION = "gen_ai.operation.name"
 SPAN_KIND = "openinference.span.kind"
@@ -144,7 +137,7 @@ Accept: TypeAlias = Callable[[Json], Json]
 
 
 def label(value: Json) -> str | None:
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_LABEL or "\0" in value:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_IDENTIFIER_CHARACTERS or "\0" in value:
         return None
     return value
 
@@ -152,7 +145,7 @@ def label(value: Json) -> str | None:
 def _labels(value: Json) -> list[Json] | None:
     given = parsed(value)
     labels: Json = [given] if isinstance(given, str) else given
-    if not isinstance(labels, list) or not 0 < len(labels) <= MAX_LABELS:
+    if not isinstance(labels, list) or not 0 < len(labels) <= MAX_FINISH_REASONS:
         return None
     return labels if all(label(item) for item in labels) else None
 
@@ -161,7 +154,7 @@ def _count(value: Json) -> int | None:
     """A number of tokens. Some exporters write integers as text or as doubles."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_COUNT:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_COUNT:
         return None
     return int(value) if value == int(value) else None
 
