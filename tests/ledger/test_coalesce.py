@@ -67,6 +67,7 @@ async def together(app: App, workspace: Workspace, entries: list[Entry]) -> list
         registry=app.registry.__class__(),
         on_commit=lambda *_: None,
         on_refusal=lambda _, entry: app.ledger.keys.forget(workspace.workspace_id, entry.payload_subject or ""),
+        count=lambda _: None,
     )
     results = await asyncio.gather(*(coalescer.store(workspace.workspace_id, [entry]) for entry in entries))
     return [outcome.status for [outcome] in results]
@@ -192,7 +193,12 @@ async def test_every_waiter_is_told_when_the_database_does_not_answer(app: App, 
             raise Unavailable("the database does not answer")
 
     coalescer = Coalescer(
-        Gone.__new__(Gone), app.clock, app.registry.__class__(), on_commit=lambda *_: None, on_refusal=lambda *_: None
+        Gone.__new__(Gone),
+        app.clock,
+        app.registry.__class__(),
+        on_commit=lambda *_: None,
+        on_refusal=lambda *_: None,
+        count=lambda _: None,
     )
     results = await asyncio.gather(
         *(coalescer.store(workspace.workspace_id, [Entry(event())]) for _ in range(5)), return_exceptions=True

@@ -74,6 +74,7 @@ class Ledger:
             registry,
             on_commit=self.heads.moved,
             on_refusal=lambda workspace_id, entry: self.keys.forget(workspace_id, entry.payload_subject or ""),
+            count=self._count_all,
         )
         outcomes = Counter("whence_events", "Events by what became of them", ["outcome"], registry=registry)
         self._counted = {status: outcomes.labels(status) for status in get_args(Status)}
@@ -91,18 +92,21 @@ class Ledger:
                 # A large batch must not hold up everybody else's small append.
                 await asyncio.sleep(0)
         entries = [item for item in ready if isinstance(item, Entry)]
-        stored = iter(await self._coalescer.store(principal.workspace_id, entries) if entries else ())
-        outcomes = [
-            next(stored) if isinstance(item, Entry) else Outcome("rejected", None, tuple(item)) for item in ready
-        ]
-        counts: tally[Status] = tally(outcome.status for outcome in outcomes)
-        for status, count in counts.items():
-            self.count(status, count)
-        return outcomes
+        outcomes = await self._coalescer.store(principal.workspace_id, entries) if entries else []
+        if len(entries) == len(ready):
+            return outcomes
+        self.count("rejected", len(ready) - len(entries))
+        stored = iter(outcomes)
+        return [next(stored) if isinstance(item, Entry) else Outcome("rejected", None, tuple(item)) for item in ready]
 
     def count(self, status: Status, count: int) -> None:
         """For the metrics; a gateway counts what it rejects before it comes here."""
         self._counted[status].inc(count)
+
+    def _count_all(self, outcomes: Sequence[Outcome]) -> None:
+        counts: tally[Status] = tally(outcome.status for outcome in outcomes)
+        for status, count in counts.items():
+            self.count(status, count)
 
     async def _prepare(self, principal: Principal, events: Sequence[Event]) -> list[Entry | list[FieldError]]:
         """Each event checked, stamped and sealed, or what is wrong with it."""

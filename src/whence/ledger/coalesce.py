@@ -88,11 +88,13 @@ class Coalescer:
         registry: CollectorRegistry,
         on_commit: Callable[[str, int], None],
         on_refusal: Callable[[str, Entry], None],
+        count: Callable[[Sequence[Outcome]], None],
     ) -> None:
         self._database = database
         self._clock = clock
         self._on_commit = on_commit
         self._on_refusal = on_refusal
+        self._count = count
         self._lanes: dict[str, _Lane] = {}
         self._group_sizes = Histogram(
             "whence_append_group_events", "Events in one commit", buckets=GROUP_BUCKETS, registry=registry
@@ -102,7 +104,9 @@ class Coalescer:
         """Returns when the entries are committed. When it raises, some may be: the sender can send all again."""
         size = sum(len(entry.ciphertext or b"") for entry in entries)
         block = await _encode_in_slices(entries) if len(entries) >= LARGE_BATCH_EVENTS else None
-        lane = self._lanes.setdefault(workspace_id, _Lane())
+        lane = self._lanes.get(workspace_id)
+        if lane is None:
+            lane = self._lanes[workspace_id] = _Lane()
         if lane.queued_events + len(entries) > MAX_QUEUED_EVENTS or lane.queued_bytes + size > MAX_QUEUED_BYTES:
             raise Overloaded("too many events are waiting to be stored; try again in a second")
         waiting = _Waiting(entries, size, asyncio.get_running_loop().create_future(), block)
@@ -147,6 +151,7 @@ class Coalescer:
             if not isinstance(error, Exception):
                 raise
             return _nobody
+        self._count(outcomes)
         return lambda: self._tell(workspace_id, group, outcomes)
 
     def _tell(self, workspace_id: str, group: list[_Waiting], outcomes: list[Outcome]) -> None:
