@@ -126,11 +126,16 @@ class Provenance(msgspec.Struct, frozen=True):
     agent_id: str | None
 
 
+NodeType = Literal["event", "summary", "entity", "agent", "memory", "session"]
+EdgeType = Literal["FOLLOWS", "CAUSED_BY", "SIMILAR_TO", "REFERENCES", "SUMMARIZES", "DERIVED_FROM", "SAME_AS"]
+
+
 class AtlasNode(msgspec.Struct, frozen=True):
     node_id: str
-    node_type: Literal["event"]
+    node_type: NodeType
     attributes: dict[str, str | None]
     provenance: Provenance
+    """Of an event, the event itself; of anything else, the first event that told of it."""
     scores: dict[str, float]
     reason: str
 
@@ -138,8 +143,8 @@ class AtlasNode(msgspec.Struct, frozen=True):
 class AtlasEdge(msgspec.Struct, frozen=True):
     source: str
     target: str
-    edge_type: Literal["CAUSED_BY"]
-    properties: dict[str, str]
+    edge_type: EdgeType
+    properties: dict[str, str | int | float]
 
 
 class Pagination(msgspec.Struct, frozen=True):
@@ -147,9 +152,22 @@ class Pagination(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-class AtlasMeta(msgspec.Struct, frozen=True):
+class AtlasMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    query_ms: float
     truncated: bool
+    """Whether a bound cut something off: the depth, the number of nodes or the time."""
     max_depth: int
+    max_nodes: int
+    timeout_ms: int
+    timed_out: bool = False
+    position: int
+    """The graph holds everything up to this position of the ledger."""
+    intents: dict[str, float] | None = None
+    """The intents that were followed, with the confidence in each."""
+    inferred_by: str | None = None
+    """How the intent was found: the caller named it, or which words gave it away."""
+    channels: dict[str, int] | None = None
+    """Where the answer started from, with the number of nodes that each channel gave."""
 
 
 class Atlas(msgspec.Struct, frozen=True):

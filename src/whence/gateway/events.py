@@ -189,7 +189,7 @@ async def get_lineage(
             for child, parent in pairwise(events)
         ],
         pagination=Pagination(None, has_more=False),
-        meta=AtlasMeta(truncated=cut, max_depth=max_depth),
+        meta=AtlasMeta(query_ms=0.0, truncated=cut, max_depth=max_depth, max_nodes=100, timeout_ms=5_000, position=0),
     )
 
 
