@@ -15,9 +15,12 @@ from whence.crypto import LocalKeyProvider
 from whence.db import Database, embedded
 from whence.db.migrate import migrate, pending
 from whence.errors import Conflict, DatabaseError, SetupError
+from whence.graph import Graph
+from whence.graph.project import Projector
 from whence.identity import Identity
 from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
+from whence.models.embedder import WordLlamaEmbedder
 from whence.settings import Settings
 
 DEFAULT_WORKSPACE: Final = "default"
@@ -30,6 +33,8 @@ class App:
     database: Database
     identity: Identity
     ledger: Ledger
+    graph: Graph
+    projector: Projector
     registry: CollectorRegistry
     stopping: asyncio.Event
     """Set when the server begins to stop, so that what never ends by itself does."""
@@ -57,8 +62,19 @@ async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncGene
         async with Database(logins.app, revive=logins.revive) as database:
             registry = CollectorRegistry()
             ledger = Ledger(database, await _key_provider(settings, database, clock), clock, registry)
+            embedder = WordLlamaEmbedder()
             try:
-                yield App(settings, clock, database, Identity(database, clock), ledger, registry, asyncio.Event())
+                yield App(
+                    settings=settings,
+                    clock=clock,
+                    database=database,
+                    identity=Identity(database, clock),
+                    ledger=ledger,
+                    graph=Graph(database, ledger, embedder),
+                    projector=Projector(database, ledger, clock, embedder, registry),
+                    registry=registry,
+                    stopping=asyncio.Event(),
+                )
             finally:
                 await ledger.close()
 

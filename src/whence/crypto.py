@@ -115,6 +115,7 @@ class SubjectKey:
         self.key_id = key_id
         self._aead = AESGCM(_derived(key, b"whence payload encryption"))
         self._salts = _derived(key, b"whence payload commitment")
+        self._marks = _derived(key, b"whence names in payloads")
 
     def __repr__(self) -> str:
         return f"SubjectKey({self.key_id})"
@@ -134,6 +135,10 @@ class SubjectKey:
             return self._aead.decrypt(ciphertext[:NONCE_BYTES], ciphertext[NONCE_BYTES:], place)
         except InvalidTag as error:
             raise SetupError("a stored payload does not decrypt: it was changed, or its key was") from error
+
+    def mark(self, text: str) -> str:
+        """The same for the same text, and without the key neither to be guessed nor to be compared with a guess."""
+        return hmac.digest(self._marks, text.encode(), "sha256").hex()
 
     def salt(self, place: bytes) -> bytes:
         """Derived, not stored, so the same content of the same event commits to the same value."""

@@ -23,6 +23,7 @@ SESSION_VAR_USER_ID: Final = "app.user_id"
 
 APP_ROLE: Final = "whence_app"
 WORKSPACE_ROLE: Final = "whence_workspace"
+WORKER_ROLE: Final = "whence_worker"
 
 POOL_MAX_CONNECTIONS = 16
 TRIP_MAX_CONNECTIONS = 8
@@ -38,6 +39,13 @@ class Scope:
 
     workspace_id: str
     user_id: str | None = None
+
+
+class EveryWorkspace:
+    """On behalf of none: sees how far each workspace has come, and nothing of what is in it."""
+
+
+EVERY_WORKSPACE: Final = EveryWorkspace()
 
 
 class Database:
@@ -69,10 +77,15 @@ class Database:
         await self._pool.close()
 
     @asynccontextmanager
-    async def transaction(self, scope: Scope | None) -> AsyncGenerator[Tx]:
-        """Commits when the block ends, rolls back when it raises. Without a scope it sees no tenant's row."""
+    async def transaction(
+        self, scope: Scope | EveryWorkspace | None, timeout_ms: int | None = None
+    ) -> AsyncGenerator[Tx]:
+        """Commits when the block ends, rolls back when it raises. Without a scope it sees no tenant's row.
+
+        A statement that takes longer than `timeout_ms` is cancelled by the database, with psycopg's QueryCanceled.
+        """
         with _unavailable_when_unreachable():
-            conn = await self._begin(scope)
+            conn = await self._begin(scope, timeout_ms)
             try:
                 async with conn:
                     yield conn
@@ -104,12 +117,15 @@ class Database:
         async with self.transaction(None) as tx:
             await tx.execute("SELECT 1")
 
-    async def _begin(self, scope: Scope | None) -> Tx:
+    async def _begin(self, scope: Scope | EveryWorkspace | None, timeout_ms: int | None = None) -> Tx:
         """A connection may have died in the pool, with the server that it was to, and nothing was sent on it yet."""
         for _ in range(self._pool.max_size):
             conn = await self._pool.getconn()
+            opening = _opening(conn, scope)
+            if timeout_ms is not None:
+                opening.append(b"SET LOCAL statement_timeout = %d" % timeout_ms)
             try:
-                await conn.execute(b"; ".join(_opening(conn, scope)), prepare=False)
+                await conn.execute(b"; ".join(opening), prepare=False)
             except psycopg.OperationalError:
                 await self._revived()
                 await self._pool.putconn(conn)
@@ -143,10 +159,12 @@ def _pool(conninfo: str, max_connections: int, prepare_threshold: int | None) ->
     )
 
 
-def _opening(conn: Tx, scope: Scope | None) -> list[bytes]:
+def _opening(conn: Tx, scope: Scope | EveryWorkspace | None) -> list[bytes]:
     """How a transaction begins. The values are literals because `set_config()` does not reach the shards of Citus."""
     if scope is None:
         return [b"BEGIN"]
+    if isinstance(scope, EveryWorkspace):
+        return [b"BEGIN", b"SET LOCAL ROLE " + WORKER_ROLE.encode()]
     quote = pq.Escaping(conn.pgconn).escape_literal
     workspace = b"SET LOCAL %b = %b" % (SESSION_VAR_WORKSPACE_ID.encode(), quote(scope.workspace_id.encode()))
     if scope.user_id is None:
@@ -169,5 +187,8 @@ async def _become_app(conn: Tx) -> None:
 def _unavailable_when_unreachable() -> Generator[None]:
     try:
         yield
+    except psycopg.errors.QueryCanceled:
+        # The database answers; it was asked for too much.
+        raise
     except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError, PoolTimeout, PoolClosed) as error:
         raise Unavailable("the database does not answer") from error

@@ -4,6 +4,150 @@ CREATE SCHEMA whence;
 
 ALTER SCHEMA whence OWNER TO whence_owner;
 
+CREATE TYPE whence.edge_role AS ENUM (
+    'direct',
+    'inferred',
+    'agent',
+    'instrument',
+    'object',
+    'result',
+    'participant',
+    'alike',
+    'alias'
+);
+
+ALTER TYPE whence.edge_role OWNER TO whence_owner;
+
+CREATE TYPE whence.edge_type AS ENUM (
+    'FOLLOWS',
+    'CAUSED_BY',
+    'SIMILAR_TO',
+    'REFERENCES',
+    'SUMMARIZES',
+    'DERIVED_FROM',
+    'SAME_AS'
+);
+
+ALTER TYPE whence.edge_type OWNER TO whence_owner;
+
+CREATE FUNCTION whence.graph_name_key(entity_type text, name text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE WHEN entity_type IN ('agent', 'tool')
+        THEN regexp_replace(btrim(lower(normalize(name, NFKC))), '\s+', ' ', 'g') ELSE name END;
+$$;
+
+ALTER FUNCTION whence.graph_name_key(entity_type text, name text) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.graph_reach(in_workspace text, in_build integer, starts bigint[], direction text, kinds whence.edge_type[], max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint) RETURNS TABLE(node bigint, depth integer, via bigint[])
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    beyond constant bigint := (as_of + 1) << 6;
+    with_order constant boolean := direction = 'both' AND 'FOLLOWS' = ANY (kinds);
+    frontier bigint[] := starts;
+    visited bigint[] := starts;
+    level bigint[];
+    past bigint;
+    given integer := 0;
+    room integer;
+BEGIN
+    IF after_depth < 0 THEN
+        RETURN QUERY SELECT s, 0, '{}'::bigint[] FROM unnest(starts) s ORDER BY s;
+        GET DIAGNOSTICS given = ROW_COUNT;
+    END IF;
+    -- One level more than was asked for, of which one node is enough, tells whether the depth has cut something off.
+    FOR d IN 1..max_depth + 1 LOOP
+        IF direction = 'both' THEN
+            frontier := ARRAY(SELECT f FROM unnest(frontier) f WHERE f & 63 = 0);
+        END IF;
+        EXIT WHEN cardinality(frontier) = 0;
+        past := CASE WHEN d = after_depth THEN after_node ELSE -1 END;
+        IF d >= after_depth THEN
+            room := CASE WHEN d > max_depth THEN 1 ELSE max_nodes + 1 - given END;
+            level := '{}';
+            FOR node, depth, via IN
+                SELECT found.n, d, array_agg(DISTINCT found.f) FROM (
+                    SELECT f, hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
+                        SELECT e.target AS n FROM whence.graph_edges e
+                        WHERE e.workspace_id = in_workspace AND e.build = in_build AND e.source = f AND e.edge_type = k
+                          AND e.target > past AND e.target < beyond
+                          AND e.target NOT IN (SELECT unnest(visited))
+                        ORDER BY e.target LIMIT room
+                    ) hop WHERE direction <> 'down'
+                    UNION ALL
+                    SELECT f, hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
+                        SELECT e.source AS n FROM whence.graph_edges e
+                        WHERE e.workspace_id = in_workspace AND e.build = in_build AND e.target = f AND e.edge_type = k
+                          AND e.source > past AND e.source < beyond
+                          AND e.source NOT IN (SELECT unnest(visited))
+                        ORDER BY e.source LIMIT room
+                    ) hop WHERE direction <> 'up'
+                    UNION ALL
+                    SELECT f, hop.n
+                    FROM unnest(frontier) f,
+                        LATERAL whence.graph_session_neighbours(in_workspace, in_build, f, as_of) hop (n)
+                    WHERE with_order AND hop.n > past AND hop.n NOT IN (SELECT unnest(visited))
+                ) found
+                GROUP BY found.n ORDER BY found.n LIMIT room
+            LOOP
+                RETURN NEXT;
+                level := level || node;
+            END LOOP;
+            given := given + cardinality(level);
+            EXIT WHEN given > max_nodes OR d > max_depth;
+        END IF;
+        IF d <= after_depth THEN
+            -- The whole level, of which earlier pages have given a part.
+            level := ARRAY(
+                SELECT DISTINCT n FROM (
+                    SELECT e.target AS n FROM unnest(frontier) f JOIN whence.graph_edges e ON e.source = f
+                    WHERE direction <> 'down' AND e.workspace_id = in_workspace AND e.build = in_build
+                      AND e.edge_type = ANY (kinds) AND e.target < beyond
+                    UNION ALL
+                    SELECT e.source AS n FROM unnest(frontier) f JOIN whence.graph_edges e ON e.target = f
+                    WHERE direction <> 'up' AND e.workspace_id = in_workspace AND e.build = in_build
+                      AND e.edge_type = ANY (kinds) AND e.source < beyond
+                    UNION ALL
+                    SELECT hop.n
+                    FROM unnest(frontier) f,
+                        LATERAL whence.graph_session_neighbours(in_workspace, in_build, f, as_of) hop (n)
+                    WHERE with_order
+                ) found
+                WHERE n NOT IN (SELECT unnest(visited))
+            );
+        END IF;
+        frontier := level;
+        visited := visited || level;
+    END LOOP;
+END $$;
+
+ALTER FUNCTION whence.graph_reach(in_workspace text, in_build integer, starts bigint[], direction text, kinds whence.edge_type[], max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.graph_session_neighbours(in_workspace text, in_build integer, node bigint, as_of bigint) RETURNS TABLE(neighbour bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT n.position << 6
+    FROM whence.events e, LATERAL (
+        (
+            SELECT t.position FROM whence.graph_timeline t
+            WHERE t.workspace_id = in_workspace AND t.build = in_build AND t.session_id = e.session_id
+              AND (t.occurred_at, t.position) < (e.occurred_at, e.global_position) AND t.position <= as_of
+            ORDER BY t.occurred_at DESC, t.position DESC LIMIT 1
+        )
+        UNION ALL
+        (
+            SELECT t.position FROM whence.graph_timeline t
+            WHERE t.workspace_id = in_workspace AND t.build = in_build AND t.session_id = e.session_id
+              AND (t.occurred_at, t.position) > (e.occurred_at, e.global_position) AND t.position <= as_of
+            ORDER BY t.occurred_at, t.position LIMIT 1
+        )
+    ) n
+    WHERE e.workspace_id = in_workspace AND e.global_position = node >> 6 AND node & 63 = 0;
+$$;
+
+ALTER FUNCTION whence.graph_session_neighbours(in_workspace text, in_build integer, node bigint, as_of bigint) OWNER TO whence_owner;
+
 CREATE TABLE whence.events (
     workspace_id text NOT NULL,
     global_position bigint NOT NULL,
@@ -40,6 +184,129 @@ CREATE TABLE whence.events (
 ALTER TABLE ONLY whence.events FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.events OWNER TO whence_owner;
+
+CREATE TABLE whence.graph_aliases (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    entity_type text NOT NULL,
+    name_key text NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    subject_id text DEFAULT ''::text NOT NULL,
+    node bigint NOT NULL
+);
+
+ALTER TABLE ONLY whence.graph_aliases FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.graph_aliases OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.graph_aliases.node IS 'The entity that is meant.';
+
+CREATE TABLE whence.graph_builds (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    live boolean NOT NULL,
+    "position" bigint DEFAULT 0 NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT graph_builds_position_not_negative CHECK (("position" >= 0))
+)
+WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+ALTER TABLE ONLY whence.graph_builds FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.graph_builds OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.graph_builds."position" IS 'Everything up to here is in the build; written with what it counts.';
+
+CREATE TABLE whence.graph_edges (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    source bigint NOT NULL,
+    target bigint NOT NULL,
+    edge_type whence.edge_type NOT NULL,
+    role whence.edge_role,
+    score real,
+    user_id text,
+    CONSTRAINT graph_edges_not_to_itself CHECK ((source <> target))
+);
+
+ALTER TABLE ONLY whence.graph_edges FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.graph_edges OWNER TO whence_owner;
+
+CREATE TABLE whence.graph_entities (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    node bigint NOT NULL,
+    entity_type text NOT NULL,
+    name_key text NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    subject_id text DEFAULT ''::text NOT NULL,
+    name text,
+    sealed_name bytea,
+    CONSTRAINT graph_entities_one_name CHECK ((num_nonnulls(name, sealed_name) = 1))
+);
+
+ALTER TABLE ONLY whence.graph_entities FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.graph_entities OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.graph_entities.owner IS 'The user, or the empty text, which no user is called: for keys.';
+
+COMMENT ON COLUMN whence.graph_entities.subject_id IS 'Whose key seals the name; the empty text is the workspace.';
+
+CREATE TABLE whence.graph_set_aside (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    "position" bigint NOT NULL,
+    reason text NOT NULL
+);
+
+ALTER TABLE ONLY whence.graph_set_aside FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.graph_set_aside OWNER TO whence_owner;
+
+CREATE TABLE whence.graph_timeline (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    session_id text NOT NULL,
+    occurred_at timestamp with time zone NOT NULL,
+    "position" bigint NOT NULL,
+    user_id text
+);
+
+ALTER TABLE ONLY whence.graph_timeline FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.graph_timeline OWNER TO whence_owner;
+
+CREATE TABLE whence.graph_vectors (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    node bigint NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    subject_id text NOT NULL,
+    vector bytea NOT NULL
+);
+
+ALTER TABLE ONLY whence.graph_vectors FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.graph_vectors OWNER TO whence_owner;
+
+CREATE TABLE whence.graph_waiting (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    event_id uuid NOT NULL,
+    source bigint NOT NULL,
+    edge_type whence.edge_type NOT NULL,
+    role whence.edge_role,
+    user_id text
+);
+
+ALTER TABLE ONLY whence.graph_waiting FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.graph_waiting OWNER TO whence_owner;
 
 CREATE TABLE whence.installation (
     only_row boolean DEFAULT true NOT NULL,
@@ -146,6 +413,33 @@ ALTER TABLE ONLY whence.events
 ALTER TABLE ONLY whence.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (workspace_id, global_position);
 
+ALTER TABLE ONLY whence.graph_aliases
+    ADD CONSTRAINT graph_aliases_pkey PRIMARY KEY (workspace_id, build, entity_type, name_key, owner, subject_id);
+
+ALTER TABLE ONLY whence.graph_builds
+    ADD CONSTRAINT graph_builds_pkey PRIMARY KEY (workspace_id, build);
+
+ALTER TABLE ONLY whence.graph_edges
+    ADD CONSTRAINT graph_edges_pkey PRIMARY KEY (workspace_id, build, source, edge_type, target);
+
+ALTER TABLE ONLY whence.graph_entities
+    ADD CONSTRAINT graph_entities_once UNIQUE (workspace_id, build, entity_type, name_key, owner, subject_id);
+
+ALTER TABLE ONLY whence.graph_entities
+    ADD CONSTRAINT graph_entities_pkey PRIMARY KEY (workspace_id, build, node);
+
+ALTER TABLE ONLY whence.graph_set_aside
+    ADD CONSTRAINT graph_set_aside_pkey PRIMARY KEY (workspace_id, build, "position");
+
+ALTER TABLE ONLY whence.graph_timeline
+    ADD CONSTRAINT graph_timeline_pkey PRIMARY KEY (workspace_id, build, session_id, occurred_at, "position");
+
+ALTER TABLE ONLY whence.graph_vectors
+    ADD CONSTRAINT graph_vectors_pkey PRIMARY KEY (workspace_id, build, node);
+
+ALTER TABLE ONLY whence.graph_waiting
+    ADD CONSTRAINT graph_waiting_pkey PRIMARY KEY (workspace_id, build, event_id, source, edge_type);
+
 ALTER TABLE ONLY whence.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_row);
 
@@ -181,7 +475,18 @@ CREATE INDEX events_by_type ON whence.events USING btree (workspace_id, event_ty
 
 CREATE INDEX events_by_user ON whence.events USING btree (workspace_id, user_id, global_position);
 
+CREATE UNIQUE INDEX graph_builds_one_live ON whence.graph_builds USING btree (workspace_id) WHERE live;
+
+CREATE INDEX graph_edges_back ON whence.graph_edges USING btree (workspace_id, build, target, edge_type, source);
+
+CREATE INDEX graph_entities_by_owner ON whence.graph_entities USING btree (workspace_id, build, owner, entity_type, subject_id, node);
+
+CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors USING btree (workspace_id, build, owner, subject_id, node);
+
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
+
+ALTER TABLE ONLY whence.graph_builds
+    ADD CONSTRAINT graph_builds_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
 
 ALTER TABLE ONLY whence.payloads
     ADD CONSTRAINT payloads_subject_key FOREIGN KEY (workspace_id, subject_id, key_id) REFERENCES whence.subject_keys(workspace_id, subject_id, key_id);
@@ -203,6 +508,54 @@ ALTER TABLE whence.events ENABLE ROW LEVEL SECURITY;
 CREATE POLICY events_of_user ON whence.events TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
 
 CREATE POLICY events_of_workspace ON whence.events TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.graph_aliases ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY graph_aliases_of_user ON whence.graph_aliases TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY graph_aliases_of_workspace ON whence.graph_aliases TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.graph_builds ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY graph_builds_of_member ON whence.graph_builds FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+CREATE POLICY graph_builds_of_worker ON whence.graph_builds FOR SELECT TO whence_worker USING (true);
+
+CREATE POLICY graph_builds_of_workspace ON whence.graph_builds TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.graph_edges ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY graph_edges_of_user ON whence.graph_edges TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY graph_edges_of_workspace ON whence.graph_edges TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.graph_entities ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY graph_entities_of_user ON whence.graph_entities TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY graph_entities_of_workspace ON whence.graph_entities TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.graph_set_aside ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY graph_set_aside_of_workspace ON whence.graph_set_aside TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.graph_timeline ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY graph_timeline_of_user ON whence.graph_timeline TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY graph_timeline_of_workspace ON whence.graph_timeline TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.graph_vectors ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY graph_vectors_of_user ON whence.graph_vectors TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY graph_vectors_of_workspace ON whence.graph_vectors TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.graph_waiting ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY graph_waiting_of_user ON whence.graph_waiting TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY graph_waiting_of_workspace ON whence.graph_waiting TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.payloads ENABLE ROW LEVEL SECURITY;
 
@@ -232,6 +585,8 @@ ALTER TABLE whence.workspace_heads ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY workspace_heads_of_member ON whence.workspace_heads FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
+CREATE POLICY workspace_heads_of_worker ON whence.workspace_heads FOR SELECT TO whence_worker USING (true);
+
 CREATE POLICY workspace_heads_of_workspace ON whence.workspace_heads TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.workspaces ENABLE ROW LEVEL SECURITY;
@@ -242,9 +597,35 @@ CREATE POLICY workspaces_of_workspace ON whence.workspaces TO whence_workspace U
 
 GRANT USAGE ON SCHEMA whence TO whence_app;
 GRANT USAGE ON SCHEMA whence TO whence_workspace;
+GRANT USAGE ON SCHEMA whence TO whence_worker;
 
 GRANT SELECT,INSERT ON TABLE whence.events TO whence_workspace;
 GRANT SELECT ON TABLE whence.events TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.graph_aliases TO whence_workspace;
+GRANT SELECT ON TABLE whence.graph_aliases TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.graph_builds TO whence_workspace;
+GRANT SELECT ON TABLE whence.graph_builds TO whence_app;
+GRANT SELECT ON TABLE whence.graph_builds TO whence_worker;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.graph_edges TO whence_workspace;
+GRANT SELECT ON TABLE whence.graph_edges TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.graph_entities TO whence_workspace;
+GRANT SELECT ON TABLE whence.graph_entities TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.graph_set_aside TO whence_workspace;
+GRANT SELECT ON TABLE whence.graph_set_aside TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.graph_timeline TO whence_workspace;
+GRANT SELECT ON TABLE whence.graph_timeline TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.graph_vectors TO whence_workspace;
+GRANT SELECT ON TABLE whence.graph_vectors TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.graph_waiting TO whence_workspace;
+GRANT SELECT ON TABLE whence.graph_waiting TO whence_app;
 
 GRANT SELECT,INSERT ON TABLE whence.installation TO whence_app;
 
@@ -267,6 +648,7 @@ GRANT SELECT ON TABLE whence.users TO whence_app;
 
 GRANT SELECT,INSERT ON TABLE whence.workspace_heads TO whence_workspace;
 GRANT SELECT ON TABLE whence.workspace_heads TO whence_app;
+GRANT SELECT ON TABLE whence.workspace_heads TO whence_worker;
 
 GRANT UPDATE(last_position) ON TABLE whence.workspace_heads TO whence_workspace;
 

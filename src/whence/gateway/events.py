@@ -3,15 +3,14 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
 from litestar import Request, Response, get, post
 from litestar.datastructures import State
 from litestar.di import NamedDependency
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
 from whence.app import App
@@ -22,19 +21,7 @@ from whence.identity import Principal
 from whence.ledger import MAX_PAGE_EVENTS, Filter
 from whence.ledger.append import Outcome
 from whence.ledger.events import MAX_BATCH_EVENTS
-from whence.wire import (
-    AppendAnswer,
-    Atlas,
-    AtlasEdge,
-    AtlasMeta,
-    AtlasNode,
-    Event,
-    EventPage,
-    ItemResult,
-    Pagination,
-    Provenance,
-    StoredEvent,
-)
+from whence.wire import AppendAnswer, Event, EventPage, ItemResult, StoredEvent
 
 KEEP_ALIVE_SECONDS = 15.0
 MAX_POSITION = (1 << 63) - 1
@@ -170,45 +157,6 @@ async def get_event(request: Caller, app: TheApp, event_id: FromPath[UUID]) -> S
 async def get_payload(request: Caller, app: TheApp, event_id: FromPath[UUID]) -> Response[bytes]:
     payload = await app.ledger.payload(request.user.scope, event_id)
     return Response(payload, media_type="application/json", headers={"Cache-Control": "no-store"})
-
-
-@get("/v1/events/{event_id:uuid}/lineage", summary="The event and what caused it")
-async def get_lineage(
-    request: Caller,
-    app: TheApp,
-    event_id: FromPath[UUID],
-    direction: FromQuery[Literal["up"]] = "up",
-    max_depth: Annotated[int, QueryParameter(ge=1, le=10)] = 3,
-) -> Atlas:
-    events = await app.ledger.lineage(request.user.scope, event_id, max_depth)
-    cut = len(events) > max_depth and events[-1].parent_event_id is not None
-    return Atlas(
-        nodes={str(event.event_id): _node(event, steps) for steps, event in enumerate(events)},
-        edges=[
-            AtlasEdge(str(child.event_id), str(parent.event_id), "CAUSED_BY", {"cause": "direct"})
-            for child, parent in pairwise(events)
-        ],
-        pagination=Pagination(None, has_more=False),
-        meta=AtlasMeta(query_ms=0.0, truncated=cut, max_depth=max_depth, max_nodes=100, timeout_ms=5_000, position=0),
-    )
-
-
-def _node(event: StoredEvent, steps: int) -> AtlasNode:
-    return AtlasNode(
-        node_id=str(event.event_id),
-        node_type="event",
-        attributes={"event_type": event.event_type, "tool_name": event.tool_name, "status": event.status},
-        provenance=Provenance(
-            event.event_id,
-            event.global_position,
-            event.occurred_at,
-            event.session_id,
-            event.trace_id,
-            event.agent_id,
-        ),
-        scores={},
-        reason=f"caused what was asked about, {steps} step{'s' * (steps > 1)} up" if steps else "asked about",
-    )
 
 
 @get("/v1/events/stream", summary="Events as they are committed (server-sent events)")

@@ -10,7 +10,7 @@ from litestar.handlers import BaseRouteHandler
 
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
-from whence.gateway import events, system, telemetry
+from whence.gateway import events, graph, system, telemetry
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
@@ -21,7 +21,10 @@ ROUTES = (
     events.stream_events,
     events.get_event,
     events.get_payload,
-    events.get_lineage,
+    graph.get_lineage,
+    graph.get_subgraph,
+    graph.get_context,
+    graph.get_prov,
     telemetry.export_traces,
     telemetry.export_logs,
     system.health,

@@ -5,7 +5,7 @@ from collections import Counter as tally
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 from uuid import UUID
 
 import msgspec
@@ -16,18 +16,17 @@ from whence.clock import Clock
 from whence.crypto import KeyProvider, SubjectKey
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
-from whence.errors import FieldError, InvalidInput, NotFound
+from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.ledger.append import Entry, Outcome, Status
 from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
 from whence.ledger.events import problems
 from whence.ledger.heads import Heads, head_of
-from whence.ledger.payloads import SubjectKeys, canonical, subject_of
+from whence.ledger.payloads import KeyRow, SubjectKeys, canonical, subject_of
 from whence.ledger.upcast import Steps, upcast_event, upcast_payload
 from whence.wire import CONTENT_KEYS, Event, EventPage, Measures, StoredEvent
 
 MAX_PAGE_EVENTS = 1_000
-MAX_LINEAGE_DEPTH = 10
 MAX_JOINED_CONTENTS = 1_000
 MAX_JOINED_BYTES = 8 << 20
 SLICE_BYTES = 1 << 20
@@ -52,6 +51,34 @@ class Filter:
 
 
 EVERYTHING = Filter()
+
+
+class Sealed(NamedTuple):
+    """A payload as it is stored, with what is needed to open it."""
+
+    position: int
+    event_id: UUID
+    event_type: str
+    schema_version: int
+    user_id: str | None
+    trace_id: str
+    subject_id: str
+    ciphertext: bytes
+    key: KeyRow
+
+
+class Content(NamedTuple):
+    """What an event's payload says. `body` is None where it could not be opened; `problem` then says why."""
+
+    position: int
+    event_id: UUID
+    event_type: str
+    user_id: str | None
+    trace_id: str
+    subject_id: str
+    key: SubjectKey
+    body: bytes | None
+    problem: str | None
 
 
 class Ledger:
@@ -168,18 +195,41 @@ class Ledger:
             return own
         return _joined(own, opened, truncated=len(rows) < rows[0][6])
 
-    async def lineage(self, scope: Scope, event_id: UUID, max_depth: int) -> list[StoredEvent]:
-        """The event, then its parent, and so on up."""
-        if not 1 <= max_depth <= MAX_LINEAGE_DEPTH:
-            raise InvalidInput(
-                "max_depth is out of range", (FieldError("max_depth", f"from 1 to {MAX_LINEAGE_DEPTH}"),)
-            )
-        async with self._database.transaction(scope) as tx:
-            values = _values(scope, event_id=event_id, max_depth=max_depth)
-            rows = await (await tx.execute(_SQL["lineage_up"], values, binary=True)).fetchall()
-        if not rows:
-            raise NotFound("there is no such event")
-        return [self._event(row) for row in rows]
+    async def contents(self, tx: Tx, scope: Scope, positions: Sequence[int]) -> list[Sealed]:
+        """The payloads of these events as they are stored, in order of position; to be opened after the transaction."""
+        values = _values(scope, positions=list(positions))
+        rows = await (await tx.execute(_SQL["contents_at"], values, binary=True)).fetchall()
+        keys = {row[0]: row for row in await self.keys.read(tx, scope.workspace_id, {row[6] for row in rows})}
+        return [Sealed(*row, keys[row[6]]) for row in rows]  # pyright: ignore[reportCallIssue] (a row is Any)
+
+    async def opened(self, scope: Scope, sealed: Sequence[Sealed]) -> list[Content]:
+        """Content that cannot be opened is left out of what is opened, and says why in its place."""
+        keys = await self.keys.opened(scope.workspace_id, list({item.subject_id: item.key for item in sealed}.values()))
+        return [self._content(scope.workspace_id, item, keys[item.subject_id]) for item in sealed]
+
+    def _content(self, workspace_id: str, item: Sealed, key: SubjectKey) -> Content:
+        row = (item.event_id, item.event_type, item.schema_version, item.subject_id, item.ciphertext)
+        try:
+            body, problem = self._open(workspace_id, {item.subject_id: key}, row), None
+        except SetupError as error:
+            body, problem = None, error.detail
+        return Content(
+            item.position,
+            item.event_id,
+            item.event_type,
+            item.user_id,
+            item.trace_id,
+            item.subject_id,
+            key,
+            body,
+            problem,
+        )
+
+    async def at(self, tx: Tx, scope: Scope, positions: Sequence[int]) -> dict[int, StoredEvent]:
+        """The events at these positions that the scope may see."""
+        values = _values(scope, positions=list(positions))
+        rows = await (await tx.execute(_SQL["events_at"], values, binary=True)).fetchall()
+        return {event.global_position: event for event in map(self._event, rows)}
 
     async def _get(self, tx: Tx, scope: Scope, event_id: UUID) -> StoredEvent:
         values = _values(scope, event_id=event_id)

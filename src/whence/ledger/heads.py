@@ -28,8 +28,11 @@ class Heads:
         self._database = database
         self._waiters: dict[str, dict[asyncio.Future[None], int]] = {}
         self._pollers: dict[str, asyncio.Task[None]] = {}
+        self.any_moved = asyncio.Event()
+        """Set by every append of this process; whoever waits for it clears it."""
 
     def moved(self, workspace_id: str, position: int) -> None:
+        self.any_moved.set()
         for waiter, seen in self._waiters.get(workspace_id, {}).items():
             if position > seen and not waiter.done():
                 waiter.set_result(None)

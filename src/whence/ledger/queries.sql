@@ -126,20 +126,21 @@ WHERE NOT joined OR bytes_so_far <= %(max_bytes)s::bigint
 ORDER BY bytes_so_far
 LIMIT %(limit)s::bigint;
 
--- name: lineage_up
--- The event and its ancestors by parent_event_id, nearest first.
-WITH RECURSIVE chain AS (
-    SELECT e.*, 0 AS depth FROM whence.events e
-    WHERE e.workspace_id = %(workspace_id)s AND e.event_id = %(event_id)s
-      AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
-    UNION ALL
-    SELECT e.*, chain.depth + 1 FROM chain
-    JOIN whence.events e ON e.workspace_id = chain.workspace_id AND e.event_id = chain.parent_event_id
-    WHERE chain.depth < %(max_depth)s::integer
-      AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
-) CYCLE event_id SET is_cycle USING path
+-- name: contents_at
+-- The payloads of events by their positions.
+SELECT e.global_position, e.event_id, e.event_type, e.schema_version, e.user_id, e.trace_id, p.subject_id, p.ciphertext
+FROM whence.payloads p
+JOIN whence.events e ON e.workspace_id = p.workspace_id AND e.global_position = p.global_position
+WHERE p.workspace_id = %(workspace_id)s AND p.global_position = ANY (%(positions)s::bigint[])
+  AND (%(user_id)s::text IS NULL OR p.user_id = %(user_id)s)
+ORDER BY p.global_position;
+
+-- name: events_at
+-- Envelopes by position.
 SELECT {envelope}
-FROM chain WHERE NOT is_cycle ORDER BY depth;
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND global_position = ANY (%(positions)s::bigint[])
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s);
 
 -- name: subject_keys
 SELECT subject_id, key_id, kek_id, wrapped_key FROM whence.subject_keys

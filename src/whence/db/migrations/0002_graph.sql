@@ -1,0 +1,288 @@
+-- The context graph: what follows from the ledger and can be built again from it.
+--
+-- A node is a number: the position of the event that first told of it, times 64, plus a place. Place 0 is the event
+-- itself, the others are what it tells of. So a node's number needs no allocation, is the same in every build, and
+-- edges of events that are close in the ledger are close in the table.
+--
+-- Every row belongs to a build. Readers use the live one; another can be filled beside it, compared, and made live.
+-- Rows carry the user of the event that they came from, and are that user's alone, like the event.
+
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'whence_worker') THEN
+        CREATE ROLE whence_worker NOLOGIN;
+    END IF;
+END $$;
+GRANT whence_worker TO whence_app WITH INHERIT FALSE, SET TRUE;
+GRANT whence_worker TO CURRENT_USER WITH INHERIT FALSE, SET TRUE;
+GRANT USAGE ON SCHEMA whence TO whence_worker;
+
+CREATE TYPE whence.edge_type AS ENUM (
+    'FOLLOWS', 'CAUSED_BY', 'SIMILAR_TO', 'REFERENCES', 'SUMMARIZES', 'DERIVED_FROM', 'SAME_AS'
+);
+CREATE TYPE whence.edge_role AS ENUM (
+    'direct', 'inferred', 'agent', 'instrument', 'object', 'result', 'participant', 'alike', 'alias'
+);
+
+CREATE TABLE whence.graph_builds (
+    workspace_id text NOT NULL CONSTRAINT graph_builds_workspace REFERENCES whence.workspaces,
+    build integer NOT NULL,
+    live boolean NOT NULL,
+    position bigint NOT NULL DEFAULT 0,
+    updated_at timestamptz NOT NULL,
+    CONSTRAINT graph_builds_pkey PRIMARY KEY (workspace_id, build),
+    CONSTRAINT graph_builds_position_not_negative CHECK (position >= 0)
+) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE UNIQUE INDEX graph_builds_one_live ON whence.graph_builds (workspace_id) WHERE live;
+COMMENT ON COLUMN whence.graph_builds.position IS 'Everything up to here is in the build; written with what it counts.';
+
+-- FOLLOWS is the order of this table, not a row a pair: an event that arrives late changes nothing that is stored.
+CREATE TABLE whence.graph_timeline (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    session_id text NOT NULL,
+    occurred_at timestamptz NOT NULL,
+    position bigint NOT NULL,
+    user_id text,
+    CONSTRAINT graph_timeline_pkey PRIMARY KEY (workspace_id, build, session_id, occurred_at, position)
+);
+
+CREATE TABLE whence.graph_edges (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    source bigint NOT NULL,
+    target bigint NOT NULL,
+    edge_type whence.edge_type NOT NULL,
+    role whence.edge_role,
+    score real,
+    user_id text,
+    CONSTRAINT graph_edges_pkey PRIMARY KEY (workspace_id, build, source, edge_type, target),
+    CONSTRAINT graph_edges_not_to_itself CHECK (source <> target)
+);
+CREATE INDEX graph_edges_back ON whence.graph_edges (workspace_id, build, target, edge_type, source);
+
+-- What events tell of. Names from envelopes are in clear, as they are there; names from payloads are sealed under the
+-- key of the payload's subject, and known again by a keyed hash.
+CREATE TABLE whence.graph_entities (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    node bigint NOT NULL,
+    entity_type text NOT NULL,
+    name_key text NOT NULL,
+    user_id text,
+    owner text NOT NULL GENERATED ALWAYS AS (coalesce(user_id, '')) STORED,
+    subject_id text NOT NULL DEFAULT '',
+    name text,
+    sealed_name bytea,
+    CONSTRAINT graph_entities_pkey PRIMARY KEY (workspace_id, build, node),
+    CONSTRAINT graph_entities_once UNIQUE (workspace_id, build, entity_type, name_key, owner, subject_id),
+    CONSTRAINT graph_entities_one_name CHECK (num_nonnulls(name, sealed_name) = 1)
+);
+CREATE INDEX graph_entities_by_owner ON whence.graph_entities
+    (workspace_id, build, owner, entity_type, subject_id, node);
+COMMENT ON COLUMN whence.graph_entities.owner IS 'The user, or the empty text, which no user is called: for keys.';
+COMMENT ON COLUMN whence.graph_entities.subject_id IS 'Whose key seals the name; the empty text is the workspace.';
+
+-- By what names of envelopes are known again: agents and tools whatever their spelling, users and resources exactly.
+CREATE FUNCTION whence.graph_name_key(entity_type text, name text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN entity_type IN ('agent', 'tool')
+        THEN regexp_replace(btrim(lower(normalize(name, NFKC))), '\s+', ' ', 'g') ELSE name END;
+$$;
+
+-- A name that somebody said stands for another. It counts from its event on.
+CREATE TABLE whence.graph_aliases (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    entity_type text NOT NULL,
+    name_key text NOT NULL,
+    user_id text,
+    owner text NOT NULL GENERATED ALWAYS AS (coalesce(user_id, '')) STORED,
+    subject_id text NOT NULL DEFAULT '',
+    node bigint NOT NULL,
+    CONSTRAINT graph_aliases_pkey PRIMARY KEY (workspace_id, build, entity_type, name_key, owner, subject_id)
+);
+COMMENT ON COLUMN whence.graph_aliases.node IS 'The entity that is meant.';
+
+-- Edges whose other end is an event that has not arrived.
+CREATE TABLE whence.graph_waiting (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    event_id uuid NOT NULL,
+    source bigint NOT NULL,
+    edge_type whence.edge_type NOT NULL,
+    role whence.edge_role,
+    user_id text,
+    CONSTRAINT graph_waiting_pkey PRIMARY KEY (workspace_id, build, event_id, source, edge_type)
+);
+
+-- What events are compared by: small whole numbers, so that a comparison is exact on any machine.
+CREATE TABLE whence.graph_vectors (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    node bigint NOT NULL,
+    user_id text,
+    owner text NOT NULL GENERATED ALWAYS AS (coalesce(user_id, '')) STORED,
+    subject_id text NOT NULL,
+    vector bytea NOT NULL,
+    CONSTRAINT graph_vectors_pkey PRIMARY KEY (workspace_id, build, node)
+);
+CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors (workspace_id, build, owner, subject_id, node);
+
+-- Events that could not be projected, with the reason; they do not hold up the others.
+CREATE TABLE whence.graph_set_aside (
+    workspace_id text NOT NULL,
+    build integer NOT NULL,
+    position bigint NOT NULL,
+    reason text NOT NULL,
+    CONSTRAINT graph_set_aside_pkey PRIMARY KEY (workspace_id, build, position)
+);
+
+DO $$
+DECLARE
+    tenant_table text;
+BEGIN
+    FOREACH tenant_table IN ARRAY ARRAY[
+        'graph_builds', 'graph_timeline', 'graph_edges', 'graph_entities', 'graph_aliases', 'graph_waiting',
+        'graph_vectors', 'graph_set_aside'
+    ] LOOP
+        EXECUTE format('ALTER TABLE whence.%I ENABLE ROW LEVEL SECURITY', tenant_table);
+        EXECUTE format('ALTER TABLE whence.%I FORCE ROW LEVEL SECURITY', tenant_table);
+        EXECUTE format(
+            'CREATE POLICY %I ON whence.%I TO whence_workspace'
+            ' USING (workspace_id = current_setting(''app.workspace_id'', true))',
+            tenant_table || '_of_workspace', tenant_table);
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON whence.%I TO whence_workspace', tenant_table);
+        EXECUTE format('GRANT SELECT ON whence.%I TO whence_app', tenant_table);
+    END LOOP;
+    FOREACH tenant_table IN ARRAY ARRAY[
+        'graph_timeline', 'graph_edges', 'graph_entities', 'graph_aliases', 'graph_waiting', 'graph_vectors'
+    ] LOOP
+        EXECUTE format(
+            'CREATE POLICY %I ON whence.%I TO whence_app'
+            ' USING (workspace_id = current_setting(''app.workspace_id'', true)'
+            ' AND user_id = current_setting(''app.user_id'', true))',
+            tenant_table || '_of_user', tenant_table);
+    END LOOP;
+    EXECUTE 'CREATE POLICY graph_builds_of_member ON whence.graph_builds FOR SELECT TO whence_app'
+        ' USING (workspace_id = current_setting(''app.workspace_id'', true))';
+END $$;
+
+-- A worker must know which workspaces have work. It sees how far each has come, and nothing of what is in it.
+CREATE POLICY workspace_heads_of_worker ON whence.workspace_heads FOR SELECT TO whence_worker USING (true);
+CREATE POLICY graph_builds_of_worker ON whence.graph_builds FOR SELECT TO whence_worker USING (true);
+GRANT SELECT ON whence.workspace_heads, whence.graph_builds TO whence_worker;
+
+-- The events before and after this one in its session: by the time at which they occurred, then by position.
+CREATE FUNCTION whence.graph_session_neighbours(in_workspace text, in_build integer, node bigint, as_of bigint)
+RETURNS TABLE (neighbour bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT n.position << 6
+    FROM whence.events e, LATERAL (
+        (
+            SELECT t.position FROM whence.graph_timeline t
+            WHERE t.workspace_id = in_workspace AND t.build = in_build AND t.session_id = e.session_id
+              AND (t.occurred_at, t.position) < (e.occurred_at, e.global_position) AND t.position <= as_of
+            ORDER BY t.occurred_at DESC, t.position DESC LIMIT 1
+        )
+        UNION ALL
+        (
+            SELECT t.position FROM whence.graph_timeline t
+            WHERE t.workspace_id = in_workspace AND t.build = in_build AND t.session_id = e.session_id
+              AND (t.occurred_at, t.position) > (e.occurred_at, e.global_position) AND t.position <= as_of
+            ORDER BY t.occurred_at, t.position LIMIT 1
+        )
+    ) n
+    WHERE e.workspace_id = in_workspace AND e.global_position = node >> 6 AND node & 63 = 0;
+$$;
+
+-- The nodes that can be reached from `starts` along edges of the `kinds`, nearest first, then by number: those that
+-- come after `after_depth` and `after_node` in that order, at most `max_nodes` and one more that says that there are
+-- more. `via` are the nodes one step nearer that lead to it. Nodes of events past `as_of` are left out, so that the
+-- pages of one walk fit together while the graph grows.
+-- `direction` is up (from source to target), down, or both; both also follows the order of sessions, and goes no
+-- further from what is not an event, because a tool or a user leads everywhere.
+CREATE FUNCTION whence.graph_reach(
+    in_workspace text, in_build integer, starts bigint[], direction text, kinds whence.edge_type[],
+    max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint
+) RETURNS TABLE (node bigint, depth integer, via bigint[])
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    beyond constant bigint := (as_of + 1) << 6;
+    with_order constant boolean := direction = 'both' AND 'FOLLOWS' = ANY (kinds);
+    frontier bigint[] := starts;
+    visited bigint[] := starts;
+    level bigint[];
+    past bigint;
+    given integer := 0;
+    room integer;
+BEGIN
+    IF after_depth < 0 THEN
+        RETURN QUERY SELECT s, 0, '{}'::bigint[] FROM unnest(starts) s ORDER BY s;
+        GET DIAGNOSTICS given = ROW_COUNT;
+    END IF;
+    -- One level more than was asked for, of which one node is enough, tells whether the depth has cut something off.
+    FOR d IN 1..max_depth + 1 LOOP
+        IF direction = 'both' THEN
+            frontier := ARRAY(SELECT f FROM unnest(frontier) f WHERE f & 63 = 0);
+        END IF;
+        EXIT WHEN cardinality(frontier) = 0;
+        past := CASE WHEN d = after_depth THEN after_node ELSE -1 END;
+        IF d >= after_depth THEN
+            room := CASE WHEN d > max_depth THEN 1 ELSE max_nodes + 1 - given END;
+            level := '{}';
+            FOR node, depth, via IN
+                SELECT found.n, d, array_agg(DISTINCT found.f) FROM (
+                    SELECT f, hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
+                        SELECT e.target AS n FROM whence.graph_edges e
+                        WHERE e.workspace_id = in_workspace AND e.build = in_build AND e.source = f AND e.edge_type = k
+                          AND e.target > past AND e.target < beyond
+                          AND e.target NOT IN (SELECT unnest(visited))
+                        ORDER BY e.target LIMIT room
+                    ) hop WHERE direction <> 'down'
+                    UNION ALL
+                    SELECT f, hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
+                        SELECT e.source AS n FROM whence.graph_edges e
+                        WHERE e.workspace_id = in_workspace AND e.build = in_build AND e.target = f AND e.edge_type = k
+                          AND e.source > past AND e.source < beyond
+                          AND e.source NOT IN (SELECT unnest(visited))
+                        ORDER BY e.source LIMIT room
+                    ) hop WHERE direction <> 'up'
+                    UNION ALL
+                    SELECT f, hop.n
+                    FROM unnest(frontier) f,
+                        LATERAL whence.graph_session_neighbours(in_workspace, in_build, f, as_of) hop (n)
+                    WHERE with_order AND hop.n > past AND hop.n NOT IN (SELECT unnest(visited))
+                ) found
+                GROUP BY found.n ORDER BY found.n LIMIT room
+            LOOP
+                RETURN NEXT;
+                level := level || node;
+            END LOOP;
+            given := given + cardinality(level);
+            EXIT WHEN given > max_nodes OR d > max_depth;
+        END IF;
+        IF d <= after_depth THEN
+            -- The whole level, of which earlier pages have given a part.
+            level := ARRAY(
+                SELECT DISTINCT n FROM (
+                    SELECT e.target AS n FROM unnest(frontier) f JOIN whence.graph_edges e ON e.source = f
+                    WHERE direction <> 'down' AND e.workspace_id = in_workspace AND e.build = in_build
+                      AND e.edge_type = ANY (kinds) AND e.target < beyond
+                    UNION ALL
+                    SELECT e.source AS n FROM unnest(frontier) f JOIN whence.graph_edges e ON e.target = f
+                    WHERE direction <> 'up' AND e.workspace_id = in_workspace AND e.build = in_build
+                      AND e.edge_type = ANY (kinds) AND e.source < beyond
+                    UNION ALL
+                    SELECT hop.n
+                    FROM unnest(frontier) f,
+                        LATERAL whence.graph_session_neighbours(in_workspace, in_build, f, as_of) hop (n)
+                    WHERE with_order
+                ) found
+                WHERE n NOT IN (SELECT unnest(visited))
+            );
+        END IF;
+        frontier := level;
+        visited := visited || level;
+    END LOOP;
+END $$;

@@ -1,0 +1,264 @@
+"""The context graph: why something happened, and how one knows. Derived from the ledger, and rebuildable from it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import psycopg
+
+from whence.db import Database, Scope, Tx
+from whence.db.queries import load
+from whence.errors import NotFound
+from whence.graph import context as contexts
+from whence.graph.bounds import Bounds, Cursor, invalid, walk_of
+from whence.graph.context import Question
+from whence.graph.drawing import Drawing, Rows, Told, read_edges, read_order, read_rows
+from whence.graph.project import live_build
+from whence.ledger import Ledger
+from whence.models.embedder import Embedder
+from whence.wire import Atlas, AtlasMeta, AtlasNode, EdgeType, Pagination
+
+WAIT_POLL_SECONDS = 0.02
+
+LINEAGE: Final[tuple[EdgeType, ...]] = ("CAUSED_BY", "DERIVED_FROM", "SUMMARIZES")
+STORED: Final[tuple[EdgeType, ...]] = (
+    "CAUSED_BY",
+    "SIMILAR_TO",
+    "REFERENCES",
+    "SUMMARIZES",
+    "DERIVED_FROM",
+    "SAME_AS",
+)
+
+_SQL = load("whence.graph")
+_START = Cursor(0, -1, -1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """What a subgraph is around: an event, a session or a trace."""
+
+    event_id: UUID | None = None
+    session_id: str | None = None
+    trace_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in (self.event_id, self.session_id, self.trace_id)) != 1:
+            raise invalid("event_id", "name one of event_id, session_id and trace_id")
+        if "\x00" in (self.session_id or self.trace_id or ""):
+            raise invalid("session_id" if self.session_id else "trace_id", "must not contain a NUL character")
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A page of a walk, as it was read."""
+
+    nodes: dict[int, Told]
+    rows: Rows
+    as_of: int
+    next: Cursor | None
+    cut: bool
+    """Whether something beyond the page was left out: by its size, or by the depth."""
+
+
+class Graph:
+    def __init__(self, database: Database, ledger: Ledger, embedder: Embedder) -> None:
+        self._database = database
+        self._ledger = ledger
+        self._embedder = embedder
+
+    async def lineage(
+        self,
+        scope: Scope,
+        event_id: UUID,
+        direction: Literal["up", "down"],
+        bounds: Bounds,
+        cursor: str | None = None,
+        wait_for: int | None = None,
+        content: bool = False,
+    ) -> Atlas:
+        """What caused the event, and what caused that, nearest first; or (down) what came of it."""
+        walk = walk_of("lineage", event_id, direction, bounds.max_depth)
+        start = _START if cursor is None else Cursor.decode(cursor, walk)
+
+        async def read(tx: Tx) -> _Page:
+            return await self._reach(tx, scope, event_id, direction, LINEAGE, bounds, start, walk, content)
+
+        return await self._answer(scope, bounds, read, cursor, wait_for)
+
+    async def subgraph(
+        self,
+        scope: Scope,
+        anchor: Anchor,
+        bounds: Bounds,
+        cursor: str | None = None,
+        wait_for: int | None = None,
+        content: bool = False,
+    ) -> Atlas:
+        """Everything around an event, or in a session or a trace, with all kinds of edges."""
+        walk = walk_of("subgraph", anchor, bounds.max_depth)
+        start = _START if cursor is None else Cursor.decode(cursor, walk)
+
+        async def read(tx: Tx) -> _Page:
+            if anchor.event_id is None:
+                return await self._members(tx, scope, anchor, bounds, start, walk, content)
+            kinds: tuple[EdgeType, ...] = ("FOLLOWS", *STORED)
+            return await self._reach(tx, scope, anchor.event_id, "both", kinds, bounds, start, walk, content)
+
+        return await self._answer(scope, bounds, read, cursor, wait_for)
+
+    async def context(
+        self, scope: Scope, question: Question, bounds: Bounds, cursor: str | None = None, wait_for: int | None = None
+    ) -> Atlas:
+        """What bears on a question or a session, the most relevant first."""
+        began = time.perf_counter()
+        walk = walk_of("context", question, bounds.max_depth)
+        start = None if cursor is None else Cursor.decode(cursor, walk)
+        waited = await self._wait_for(scope, wait_for, bounds)
+        prepared = await asyncio.to_thread(contexts.prepare, question, self._embedder)
+        try:
+            found = await contexts.search(self._database, self._ledger, scope, prepared, bounds, start, walk)
+        except psycopg.errors.QueryCanceled:
+            return _timed_out(began, bounds, cursor, waited)
+        return contexts.answer(found, prepared, bounds, began, timed_out=not waited)
+
+    async def _answer(
+        self, scope: Scope, bounds: Bounds, read: Callable[[Tx], Any], cursor: str | None, wait_for: int | None
+    ) -> Atlas:
+        began = time.perf_counter()
+        waited = await self._wait_for(scope, wait_for, bounds)
+        try:
+            async with self._database.transaction(scope, timeout_ms=bounds.timeout_ms) as tx:
+                page: _Page = await read(tx)
+        except psycopg.errors.QueryCanceled:
+            return _timed_out(began, bounds, cursor, waited)
+        drawing = await Drawing.open(self._ledger, scope, page.rows)
+        drawn = [drawing.node(node, told) for node, told in page.nodes.items()]
+        return Atlas(
+            nodes={node.node_id: node for node in drawn if node is not None},
+            edges=drawing.edges(page.nodes),
+            pagination=Pagination(page.next and page.next.encoded(), has_more=page.next is not None),
+            meta=meta(began, bounds, page.as_of, truncated=page.cut, timed_out=not waited),
+        )
+
+    async def _wait_for(self, scope: Scope, position: int | None, bounds: Bounds) -> bool:
+        """Waits until the graph has come to the position; False when the time was over first."""
+        if position is None:
+            return True
+        head = await self._ledger.heads.read(scope.workspace_id)
+        if not 0 <= position <= head:
+            raise invalid("wait_for", f"from 0 to {head}, where the ledger ends")
+        deadline = time.monotonic() + bounds.timeout_ms / 1000
+        while True:
+            async with self._database.transaction(scope) as tx:
+                live = await live_build(tx, scope.workspace_id)
+            if live is not None and live[1] >= position:
+                return True
+            if time.monotonic() >= deadline:
+                return position == 0
+            await asyncio.sleep(WAIT_POLL_SECONDS)
+
+    async def _reach(  # noqa: PLR0913 (a walk has as many sides)
+        self,
+        tx: Tx,
+        scope: Scope,
+        event_id: UUID,
+        direction: Literal["up", "down", "both"],
+        kinds: Sequence[EdgeType],
+        bounds: Bounds,
+        start: Cursor,
+        walk: int,
+        content: bool,
+    ) -> _Page:
+        values = {
+            "workspace_id": scope.workspace_id,
+            "user_id": scope.user_id,
+            "event_id": event_id,
+            "direction": direction,
+            "kinds": list(kinds),
+            "max_depth": bounds.max_depth,
+            "max_nodes": bounds.max_nodes,
+            "after_depth": start.depth,
+            "after_node": start.node,
+            "as_of": None if start.as_of < 0 else start.as_of,
+        }
+        found = await (await tx.execute(_SQL["reach"], values, binary=True)).fetchall()
+        if not found:
+            if start is _START:
+                raise NotFound("there is no such event")
+            return _Page({}, Rows({}, [], [], [], []), start.as_of, None, cut=False)
+        build, as_of = found[0][4], found[0][5] if start.as_of < 0 else start.as_of
+        inside = [row for row in found if row[1] <= bounds.max_depth]
+        rows = inside[: bounds.max_nodes]
+        nodes = [row[0] for row in rows]
+        ends = {*nodes, *(via for row in rows for via in row[2])}
+        edges = await read_edges(tx, scope, build, ends, ends, kinds) if ends else []
+        if direction == "both":
+            edges += [edge for edge in await read_order(tx, scope, build, ends, as_of) if edge.target in ends]
+        more = len(inside) > len(rows)
+        last = Cursor(walk, as_of, rows[-1][1], rows[-1][0]) if more else None
+        told = {
+            node: Told(_REASONS[direction](depth), {"relevance": round(1 / (1 + depth), 4)}) for node, depth, *_ in rows
+        }
+        drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, content)
+        return _Page(told, drawn, as_of, last, cut=more or len(inside) < len(found))
+
+    async def _members(
+        self, tx: Tx, scope: Scope, anchor: Anchor, bounds: Bounds, start: Cursor, walk: int, content: bool
+    ) -> _Page:
+        inside = "session" if anchor.trace_id is None else "trace"
+        values = {
+            "workspace_id": scope.workspace_id,
+            "user_id": scope.user_id,
+            "session_id": anchor.session_id,
+            "trace_id": anchor.trace_id,
+            "after_node": start.node,
+            "max_nodes": bounds.max_nodes,
+            "as_of": None if start.as_of < 0 else start.as_of,
+        }
+        found = await (await tx.execute(_SQL[f"members_of_{inside}"], values, binary=True)).fetchall()
+        if not found:
+            if start is _START:
+                raise NotFound(f"the graph has no such {inside}")
+            return _Page({}, Rows({}, [], [], [], []), start.as_of, None, cut=False)
+        build, as_of = found[0][1], found[0][2] if start.as_of < 0 else start.as_of
+        nodes = [row[0] for row in found[: bounds.max_nodes]]
+        edges = await read_edges(tx, scope, build, nodes, None, STORED)
+        edges += await read_order(tx, scope, build, nodes, as_of)
+        more = len(found) > len(nodes)
+        told = {node: Told(f"in the {inside}" if node & 63 == 0 else f"told of in the {inside}", {}) for node in nodes}
+        drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, content)
+        return _Page(told, drawn, as_of, Cursor(walk, as_of, 0, nodes[-1]) if more else None, cut=more)
+
+
+def _steps(depth: int, what: str, where: str) -> str:
+    return f"{what}, {depth} step{'s' * (depth > 1)} {where}" if depth else "asked about"
+
+
+_REASONS: dict[str, Callable[[int], str]] = {
+    "up": lambda depth: _steps(depth, "caused what was asked about", "up"),
+    "down": lambda depth: _steps(depth, "came of what was asked about", "down"),
+    "both": lambda depth: _steps(depth, "connected with what was asked about", "away"),
+}
+
+
+def meta(began: float, bounds: Bounds, position: int, truncated: bool, timed_out: bool, **more: Any) -> AtlasMeta:
+    return AtlasMeta(
+        query_ms=round((time.perf_counter() - began) * 1000, 3),
+        truncated=truncated or timed_out,
+        max_depth=bounds.max_depth,
+        max_nodes=bounds.max_nodes,
+        timeout_ms=bounds.timeout_ms,
+        timed_out=timed_out,
+        position=max(position, 0),
+        **more,
+    )
+
+
+def _timed_out(began: float, bounds: Bounds, cursor: str | None, waited: bool) -> Atlas:
+    """Nothing was found in time. The cursor is the one that was given, to ask again with more time."""
+    nodes: dict[str, AtlasNode] = {}
+    return Atlas(nodes, [], Pagination(cursor, has_more=True), meta(began, bounds, 0, truncated=True, timed_out=True))

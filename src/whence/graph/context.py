@@ -1,0 +1,332 @@
+"""Context by intent: start from what the question names, and follow the edges that its intent cares for.
+
+Channels give the first nodes: the session, ids and names in the question, texts that are like it, else the latest
+events. From them, step by step, the best nodes lead to their neighbours; a step along an edge keeps a share of the
+score that grows with the edge's weight. Everything that is looked at is bounded, and the answer says when a bound cut.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple, get_args
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+
+from whence.db import Database, Scope, Tx
+from whence.db.queries import load
+from whence.graph.bounds import Bounds, Cursor, invalid
+from whence.graph.drawing import Drawing, Told, read_edges, read_order, read_rows
+from whence.graph.intents import Inference, Intent, infer, weights
+from whence.graph.project import live_build
+from whence.graph.names import normalise
+from whence.ledger import Ledger
+from whence.ledger.payloads import KeyRow
+from whence.models.embedder import Embedder, similarity
+from whence.wire import Atlas, AtlasMeta, EdgeType, Pagination
+
+MAX_QUERY_CHARACTERS = 8_000
+MAX_CONTEXT_TOKENS = 1_000_000
+CHARACTERS_A_TOKEN = 4
+SESSION_SEEDS = 20
+RECENT_SEEDS = 10
+SIMILAR_SEEDS = 8
+SIMILAR_FLOOR = 0.3
+SIMILAR_VECTORS = 5_000
+NAMED_SEEDS = 50
+MAX_SUBJECTS = 100
+MAX_GRAM_WORDS = 4
+MAX_GRAMS = 200
+BEAM_NODES = 60
+FAN_OUT = 8
+MAX_CANDIDATES = 2_000
+STRONGEST_WEIGHT = 5.0
+DAMPING = 0.8
+
+KINDS: Final[tuple[EdgeType, ...]] = (
+    "CAUSED_BY",
+    "SIMILAR_TO",
+    "REFERENCES",
+    "SUMMARIZES",
+    "DERIVED_FROM",
+    "SAME_AS",
+)
+CLEAR_TYPES = ["agent", "tool", "user", "resource"]
+SEALED_TYPES = ["name", "link"]
+
+Channel = Literal["session", "named", "similar", "recent"]
+
+_SQL = load("whence.graph")
+_UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_WORD = re.compile(r"[^\s,;!?()\[\]{}\"“”]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    query: str | None = None
+    session_id: str | None = None
+    intent: Intent | None = None
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.query is not None and len(self.query) > MAX_QUERY_CHARACTERS:
+            raise invalid("query", f"at most {MAX_QUERY_CHARACTERS:,} characters")
+        if "\x00" in (self.session_id or ""):
+            raise invalid("session_id", "must not contain a NUL character")
+        if self.max_tokens is not None and not 1 <= self.max_tokens <= MAX_CONTEXT_TOKENS:
+            raise invalid("max_tokens", f"from 1 to {MAX_CONTEXT_TOKENS:,}")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A question, with all that can be known of it without the database."""
+
+    question: Question
+    inference: Inference
+    weights: dict[EdgeType, float]
+    event_ids: list[UUID]
+    grams: list[str]
+    vector: npt.NDArray[np.int8] | None
+
+
+class Found(NamedTuple):
+    score: float
+    reason: str
+    channel: Channel
+    origin: int | None = None
+    """The node that led to it; None for what a channel gave."""
+
+
+@dataclass
+class Result:
+    drawing: Drawing
+    page: list[tuple[int, Found]]
+    as_of: int
+    next: Cursor | None
+    cut: bool
+    channels: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def prepare(question: Question, embedder: Embedder) -> Prepared:
+    query = question.query or ""
+    if question.intent is not None:
+        inference = Inference({question.intent: 1.0}, "named by the caller")
+    else:
+        inference = infer(query)
+    vector = embedder.embed([query])[0] if query.strip() else None
+    ids = list(dict.fromkeys(UUID(found) for found in _UUID.findall(query)))
+    return Prepared(
+        question,
+        inference,
+        weights(inference.intents),
+        ids[:NAMED_SEEDS],
+        _grams(query),
+        vector if vector is not None and vector.any() else None,
+    )
+
+
+def _grams(query: str) -> list[str]:
+    """Every run of a few words, as a name may be in it; the order is that of the question."""
+    words = [word.strip(".:'’") for word in _WORD.findall(query)]
+    runs = (
+        normalise(" ".join(words[start : start + length]))
+        for length in range(MAX_GRAM_WORDS, 0, -1)
+        for start in range(len(words) - length + 1)
+    )
+    return list(dict.fromkeys(run for run in runs if len(run) > 1))[:MAX_GRAMS]
+
+
+async def search(
+    database: Database,
+    ledger: Ledger,
+    scope: Scope,
+    prepared: Prepared,
+    bounds: Bounds,
+    start: Cursor | None,
+    walk: int,
+) -> Result:
+    """A page of the ranking. Each page ranks anew what the first one ranked, as of the same position."""
+    async with database.transaction(scope, timeout_ms=bounds.timeout_ms) as tx:
+        live = await live_build(tx, scope.workspace_id) or (0, 0)
+        key_rows = await _subject_keys(tx, ledger, scope, live[0]) if prepared.grams else []
+    as_of = live[1] if start is None else start.as_of
+    marks = _marks(await ledger.keys.opened(scope.workspace_id, key_rows), prepared.grams) if key_rows else []
+    async with database.transaction(scope, timeout_ms=bounds.timeout_ms) as tx:
+        search = _Search(tx, scope, live[0], as_of, prepared)
+        found, cut = await search.run(bounds.max_depth, marks)
+        ranked = sorted(found.items(), key=lambda item: (-item[1].score, item[0]))
+        rest = (
+            ranked
+            if start is None
+            else [item for item in ranked if (-item[1].score, item[0]) > (-start.score, start.node)]
+        )
+        page = rest[: bounds.max_nodes]
+        nodes = [node for node, _ in page]
+        edges = await read_edges(tx, scope, live[0], nodes, nodes, KINDS)
+        edges += [edge for edge in await read_order(tx, scope, live[0], nodes, as_of) if edge.target in found]
+        origins = [item.origin for _, item in page if item.origin is not None]
+        rows = await read_rows(tx, ledger, scope, live[0], nodes, edges, content=True, also=origins)
+    drawing = await Drawing.open(ledger, scope, rows)
+    page = _within(page, drawing, prepared.question.max_tokens)
+    more = len(page) < len(rest)
+    last = Cursor(walk, as_of, 0, page[-1][0], page[-1][1].score) if more and page else None
+    channels: dict[str, int] = {}
+    for item in found.values():
+        channels[item.channel] = channels.get(item.channel, 0) + 1
+    return Result(drawing, page, as_of, last, cut or more, channels)
+
+
+def _within(page: list[tuple[int, Found]], drawing: Drawing, max_tokens: int | None) -> list[tuple[int, Found]]:
+    """As many as the budget holds, and one in any case."""
+    if max_tokens is None:
+        return page
+    left = max_tokens * CHARACTERS_A_TOKEN
+    for place, (node, _) in enumerate(page):
+        left -= len(drawing.text(node)) + CHARACTERS_A_TOKEN
+        if left < 0:
+            return page[: max(place, 1)]
+    return page
+
+
+async def _subject_keys(tx: Tx, ledger: Ledger, scope: Scope, build: int) -> list[KeyRow]:
+    values = {
+        "workspace_id": scope.workspace_id, "user_id": scope.user_id, "build": build, "limit": MAX_SUBJECTS,
+    }  # fmt: skip
+    rows = await (await tx.execute(_SQL["subjects_with_names"], values)).fetchall()
+    return await ledger.keys.read(tx, scope.workspace_id, {row[0] for row in rows}) if rows else []
+
+
+def _marks(keys: dict[str, Any], grams: Sequence[str]) -> list[str]:
+    return [key.mark(f"{kind}:{gram}") for key in keys.values() for kind in SEALED_TYPES for gram in grams]
+
+
+class _Search:
+    def __init__(self, tx: Tx, scope: Scope, build: int, as_of: int, prepared: Prepared) -> None:
+        self._tx = tx
+        self._prepared = prepared
+        self._values: dict[str, object] = {
+            "workspace_id": scope.workspace_id,
+            "user_id": scope.user_id,
+            "build": build,
+            "as_of": as_of,
+        }
+        self._found: dict[int, Found] = {}
+
+    async def run(self, max_depth: int, marks: Sequence[str]) -> tuple[dict[int, Found], bool]:
+        """Every node that was found, with its best score; and whether a bound kept others out."""
+        await self._seed(marks)
+        frontier = self._best(self._found)
+        cut = False
+        for _ in range(max_depth):
+            if not frontier or len(self._found) >= MAX_CANDIDATES:
+                break
+            fresh = await self._step(frontier)
+            cut |= len(fresh) > BEAM_NODES
+            frontier = self._best(fresh)
+        return self._found, cut or bool(frontier)
+
+    def _best(self, nodes: Iterable[int]) -> list[int]:
+        return sorted(nodes, key=lambda node: (-self._found[node].score, node))[:BEAM_NODES]
+
+    async def _rows(self, statement: str, **values: object) -> list[Any]:
+        return await (await self._tx.execute(_SQL[statement], {**self._values, **values}, binary=True)).fetchall()
+
+    def _keep(self, node: int, found: Found) -> bool:
+        known = self._found.get(node)
+        if known is not None and known.score >= found.score:
+            return False
+        self._found[node] = found
+        return known is None
+
+    async def _seed(self, marks: Sequence[str]) -> None:
+        question = self._prepared.question
+        await self._seed_named(marks)
+        if self._prepared.vector is not None:
+            await self._seed_similar(self._prepared.vector)
+        if question.session_id is not None:
+            rows = await self._rows("latest_in_session", session_id=question.session_id, limit=SESSION_SEEDS)
+            for place, (position,) in enumerate(rows):
+                self._keep(position << 6, Found(1.0 - place / 40, "among the latest of the session", "session"))
+        if not self._found:
+            for place, (position,) in enumerate(await self._rows("latest_of_all", limit=RECENT_SEEDS)):
+                self._keep(position << 6, Found(0.3 - place / 100, "among the latest events", "recent"))
+
+    async def _seed_named(self, marks: Sequence[str]) -> None:
+        if self._prepared.event_ids:
+            for (position,) in await self._rows("events_by_ids", event_ids=self._prepared.event_ids):
+                self._keep(position << 6, Found(1.0, "named in the question", "named"))
+        for kinds, keys in ((CLEAR_TYPES, self._prepared.grams), (SEALED_TYPES, marks)):
+            if keys:
+                rows = await self._rows("entities_called", entity_types=kinds, name_keys=list(keys), limit=NAMED_SEEDS)
+                for node, _ in rows:
+                    self._keep(node, Found(0.9, "named in the question", "named"))
+
+    async def _seed_similar(self, vector: npt.NDArray[np.int8]) -> None:
+        rows = await self._rows("latest_vectors", limit=SIMILAR_VECTORS)
+        rows = [row for row in rows if len(row[1]) == len(vector)]
+        if not rows:
+            return
+        others = np.frombuffer(b"".join(row[1] for row in rows), np.int8).reshape(len(rows), -1)
+        scores = similarity(vector[None, :], others)[0]
+        best = sorted(range(len(rows)), key=lambda place: (-scores[place], -rows[place][0]))[:SIMILAR_SEEDS]
+        for place in best:
+            if scores[place] >= SIMILAR_FLOOR:
+                score = round(float(scores[place]), 6)
+                self._keep(rows[place][0], Found(score, f"its text is like the question ({score:.2f})", "similar"))
+
+    async def _step(self, frontier: Sequence[int]) -> list[int]:
+        weight = self._prepared.weights
+        rows = await self._rows("neighbours", nodes=list(frontier), kinds=list(KINDS), fan_out=FAN_OUT)
+        before = {node: self._found[node] for node in frontier}
+        fresh: list[int] = []
+        for origin, node, edge_type, forward, strength in sorted(rows, key=lambda row: (row[0], row[1], row[2])):
+            share = weight[edge_type] / STRONGEST_WEIGHT * DAMPING * (1.0 if strength is None else float(strength))
+            score = round(before[origin].score * share, 9)
+            if len(self._found) < MAX_CANDIDATES or node in self._found:
+                found = Found(score, _LINKS[edge_type][0 if forward else 1], before[origin].channel, origin)
+                if self._keep(node, found):
+                    fresh.append(node)
+        return fresh
+
+
+# How a node hangs together with the one that led to it, along the edge and against it.
+_LINKS: dict[str, tuple[str, str]] = {
+    "FOLLOWS": ("came before", "came after"),
+    "CAUSED_BY": ("caused", "was caused by"),
+    "SIMILAR_TO": ("is like", "is like"),
+    "REFERENCES": ("is told of in", "tells of"),
+    "SUMMARIZES": ("is summed up by", "sums up"),
+    "DERIVED_FROM": ("is a source of", "was derived from"),
+    "SAME_AS": ("may be the same as", "may be the same as"),
+}
+assert set(_LINKS) == set(get_args(EdgeType))
+
+
+def _reason(drawing: Drawing, found: Found) -> str:
+    return found.reason if found.origin is None else f"{found.reason} {drawing.id_of(found.origin) or 'another node'}"
+
+
+def answer(result: Result, prepared: Prepared, bounds: Bounds, began: float, timed_out: bool) -> Atlas:
+    drawn = [
+        result.drawing.node(node, Told(_reason(result.drawing, found), {"relevance": round(found.score, 4)}))
+        for node, found in result.page
+    ]
+    return Atlas(
+        nodes={node.node_id: node for node in drawn if node is not None},
+        edges=result.drawing.edges(node for node, _ in result.page),
+        pagination=Pagination(result.next and result.next.encoded(), has_more=result.next is not None),
+        meta=AtlasMeta(
+            query_ms=round((time.perf_counter() - began) * 1000, 3),
+            truncated=result.cut or timed_out,
+            max_depth=bounds.max_depth,
+            max_nodes=bounds.max_nodes,
+            timeout_ms=bounds.timeout_ms,
+            timed_out=timed_out,
+            position=result.as_of,
+            intents=prepared.inference.intents,
+            inferred_by=prepared.inference.how,
+            channels=result.channels,
+        ),
+    )

@@ -1,0 +1,208 @@
+"""Drawing: from the numbers of nodes to an atlas, with each node's attributes and provenance."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from whence.db import Scope, Tx
+from whence.db.queries import load
+from whence.graph.reading import SUMMARY_SUFFIX, name_place
+from whence.graph.names import normalise
+from whence.graph.text import excerpt
+from whence.ledger import Ledger, Sealed
+from whence.ledger.payloads import KeyRow
+from whence.wire import AtlasEdge, AtlasNode, EdgeType, NodeType, Provenance, StoredEvent
+
+MAX_EDGES = 5_000
+
+_SQL = load("whence.graph")
+
+
+class Edge(NamedTuple):
+    source: int
+    target: int
+    edge_type: EdgeType
+    role: str | None
+    score: float | None
+    delta_ms: int | None = None
+
+
+class Entity(NamedTuple):
+    node: int
+    entity_type: str
+    name: str | None
+    sealed_name: bytes | None
+    subject_id: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What was read in a transaction, to be opened and drawn after it."""
+
+    events: dict[int, StoredEvent]
+    entities: list[Entity]
+    keys: list[KeyRow]
+    contents: list[Sealed]
+    edges: list[Edge]
+
+
+async def read_edges(
+    tx: Tx, scope: Scope, build: int, sources: Iterable[int], targets: Iterable[int] | None, kinds: Sequence[EdgeType]
+) -> list[Edge]:
+    values = {
+        "workspace_id": scope.workspace_id,
+        "user_id": scope.user_id,
+        "build": build,
+        "sources": list(sources),
+        "targets": None if targets is None else list(targets),
+        "kinds": list(kinds),
+        "limit": MAX_EDGES,
+    }
+    rows = await (await tx.execute(_SQL["edges_among"], values, binary=True)).fetchall()
+    return [Edge(*row) for row in rows]
+
+
+async def read_order(tx: Tx, scope: Scope, build: int, nodes: Iterable[int], as_of: int) -> list[Edge]:
+    """FOLLOWS edges from these nodes to the events before them."""
+    values = {
+        "workspace_id": scope.workspace_id,
+        "user_id": scope.user_id,
+        "build": build,
+        "as_of": as_of,
+        "positions": [node >> 6 for node in nodes if node & 63 == 0],
+    }
+    rows = await (await tx.execute(_SQL["order_among"], values, binary=True)).fetchall()
+    return [Edge(source, target, "FOLLOWS", None, None, delta) for source, target, delta in rows]
+
+
+async def read_rows(  # noqa: PLR0913
+    tx: Tx,
+    ledger: Ledger,
+    scope: Scope,
+    build: int,
+    nodes: Sequence[int],
+    edges: list[Edge],
+    content: bool,
+    also: Sequence[int] = (),
+) -> Rows:
+    """The nodes; and the other ends of their edges and those in `also`, which must be named too."""
+    every = {*nodes, *also, *(end for edge in edges for end in (edge.source, edge.target))}
+    named = [node for node in every if node & 63]
+    events = await ledger.at(tx, scope, sorted({node >> 6 for node in every}))
+    entities: list[Entity] = []
+    if named:
+        values = {
+            "workspace_id": scope.workspace_id, "user_id": scope.user_id, "build": build, "nodes": named,
+        }  # fmt: skip
+        rows = await (await tx.execute(_SQL["entities_at"], values, binary=True)).fetchall()
+        entities = [Entity(*row) for row in rows]
+    subjects = {entity.subject_id for entity in entities if entity.sealed_name is not None}
+    keys = await ledger.keys.read(tx, scope.workspace_id, subjects) if subjects else []
+    positions = [node >> 6 for node in nodes if node & 63 == 0] if content else []
+    contents = await ledger.contents(tx, scope, positions) if positions else []
+    return Rows(events, entities, keys, contents, edges)
+
+
+class Told(NamedTuple):
+    """Why a node is in the answer."""
+
+    reason: str
+    scores: dict[str, float]
+
+
+class Drawing:
+    """The rows of an answer, opened: gives nodes and edges with the names that callers know."""
+
+    def __init__(self, rows: Rows, names: dict[int, str], entities: dict[int, Entity], texts: dict[int, str]) -> None:
+        self._rows = rows
+        self._shown = names
+        self._entities = entities
+        self._texts = texts
+        self._ids = {position << 6: str(event.event_id) for position, event in rows.events.items()}
+        self._ids |= {node: _entity_id(entity, names[node]) for node, entity in entities.items()}
+
+    @classmethod
+    async def open(cls, ledger: Ledger, scope: Scope, rows: Rows) -> "Drawing":
+        keys = await ledger.keys.opened(scope.workspace_id, rows.keys) if rows.keys else {}
+        entities = {entity.node: entity for entity in rows.entities}
+        names = {
+            node: entity.name
+            if entity.sealed_name is None
+            else keys[entity.subject_id].open(name_place(scope.workspace_id), entity.sealed_name).decode()
+            for node, entity in entities.items()
+            if entity.sealed_name is None or entity.subject_id in keys
+        }
+        contents = await ledger.opened(scope, rows.contents) if rows.contents else []
+        texts = {item.position << 6: excerpt(item.event_type, item.body) for item in contents if item.body is not None}
+        return cls(rows, {k: v or "" for k, v in names.items()}, {k: entities[k] for k in names}, texts)
+
+    def text(self, node: int) -> str:
+        return self._texts.get(node) or self._shown.get(node, "")
+
+    def id_of(self, node: int) -> str | None:
+        return self._ids.get(node)
+
+    def node(self, node: int, told: Told) -> AtlasNode | None:
+        """None where it may not be seen."""
+        event = self._rows.events.get(node >> 6)
+        node_id = self._ids.get(node)
+        if event is None or node_id is None:
+            return None
+        entity = self._entities.get(node)
+        kind: NodeType
+        attributes: dict[str, str | None]
+        if entity is None:
+            kind = "summary" if event.event_type.endswith(SUMMARY_SUFFIX) else "event"
+            attributes = _attributes(event, self._texts.get(node))
+        else:
+            kind = "agent" if entity.entity_type == "agent" else "entity"
+            attributes = {"entity_type": entity.entity_type, "name": self._shown[node]}
+        return AtlasNode(node_id, kind, attributes, _provenance(event), told.scores, told.reason)
+
+    def edges(self, nodes: Iterable[int]) -> list[AtlasEdge]:
+        """The edges of which one end is among the nodes and both may be seen, each once."""
+        wanted = set(nodes)
+        drawn = {
+            (edge.source, edge.edge_type, edge.target): edge
+            for edge in self._rows.edges
+            if (edge.source in wanted or edge.target in wanted)
+            and edge.source in self._ids
+            and edge.target in self._ids
+        }
+        return [
+            AtlasEdge(self._ids[edge.source], self._ids[edge.target], edge.edge_type, _properties(edge))
+            for _, edge in sorted(drawn.items())
+        ]
+
+
+def _entity_id(entity: Entity, name: str) -> str:
+    """Readable, and the same for the same name whoever's event told of it."""
+    if entity.entity_type in ("user", "resource"):
+        return f"{entity.entity_type}:{name}"
+    return f"{entity.entity_type}:{normalise(name)}"
+
+
+def _attributes(event: StoredEvent, text: str | None) -> dict[str, str | None]:
+    found = {
+        "event_type": event.event_type,
+        "tool_name": event.tool_name,
+        "status": event.status,
+        "user_id": event.user_id,
+        "ended_at": event.ended_at and event.ended_at.isoformat().replace("+00:00", "Z"),
+    }
+    return found if text is None else {**found, "text": text}
+
+
+def _provenance(event: StoredEvent) -> Provenance:
+    return Provenance(
+        event.event_id, event.global_position, event.occurred_at, event.session_id, event.trace_id, event.agent_id
+    )
+
+
+def _properties(edge: Edge) -> dict[str, Any]:
+    found: dict[str, str | int | float | None] = {
+        ("cause" if edge.edge_type == "CAUSED_BY" else "role"): edge.role,
+        "score": None if edge.score is None else round(edge.score, 6),
+        "delta_ms": edge.delta_ms,
+    }
+    return {name: value for name, value in found.items() if value is not None}

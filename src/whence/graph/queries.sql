@@ -1,0 +1,504 @@
+-- The statements of the context graph. A node is a position times 64 plus a place (see migration 0002).
+
+-- name: behind
+-- Workspaces whose graph is behind their ledger, the one that waits longest first. Run as whence_worker.
+SELECT h.workspace_id, h.last_position, coalesce(b.position, 0)
+FROM whence.workspace_heads h LEFT JOIN whence.graph_builds b ON b.workspace_id = h.workspace_id AND b.live
+WHERE h.last_position > coalesce(b.position, 0)
+ORDER BY b.updated_at NULLS FIRST;
+
+-- name: recorded_after
+-- When the first event past a position was recorded.
+SELECT recorded_at FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND global_position = %(position)s::bigint + 1;
+
+-- name: add_build
+INSERT INTO whence.graph_builds (workspace_id, build, live, updated_at)
+SELECT %(workspace_id)s, coalesce(max(build), 0) + 1, %(live)s::boolean, %(now)s
+FROM whence.graph_builds WHERE workspace_id = %(workspace_id)s
+ON CONFLICT DO NOTHING
+RETURNING build;
+
+-- name: live_build
+SELECT b.build, b.position FROM whence.graph_builds b WHERE b.workspace_id = %(workspace_id)s AND b.live;
+
+-- name: all_builds
+SELECT build, live, position FROM whence.graph_builds WHERE workspace_id = %(workspace_id)s ORDER BY build;
+
+-- name: next_batch
+-- What comes next for a build: where it is, where the ledger ends, the next event that says how to read those after
+-- it, and the sizes of the payloads among the next events.
+SELECT b.position, h.last_position,
+    (SELECT min(e.global_position) FROM whence.events e
+     WHERE e.workspace_id = b.workspace_id AND e.event_type = 'entity.alias' AND e.global_position > b.position),
+    coalesce(p.positions, '{}'), coalesce(p.sizes, '{}')
+FROM whence.graph_builds b
+JOIN whence.workspace_heads h ON h.workspace_id = b.workspace_id,
+LATERAL (
+    SELECT array_agg(p.global_position ORDER BY p.global_position) AS positions,
+           array_agg(octet_length(p.ciphertext)::bigint ORDER BY p.global_position) AS sizes
+    FROM whence.payloads p
+    WHERE p.workspace_id = b.workspace_id AND p.global_position > b.position
+      AND p.global_position <= b.position + %(limit)s::bigint
+) p
+WHERE b.workspace_id = %(workspace_id)s AND b.build = %(build)s::integer;
+
+-- name: lock_build
+SELECT position FROM whence.graph_builds
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer FOR UPDATE;
+
+-- name: move_build
+UPDATE whence.graph_builds SET position = %(hi)s::bigint, updated_at = %(now)s
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer;
+
+-- name: project_timeline
+INSERT INTO whence.graph_timeline (workspace_id, build, session_id, occurred_at, position, user_id)
+SELECT workspace_id, %(build)s::integer, session_id, occurred_at, global_position, user_id
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND global_position > %(lo)s::bigint AND global_position <= %(hi)s::bigint;
+
+-- name: project_parents
+-- An edge to each parent that is there; the others wait for theirs.
+WITH child AS MATERIALIZED (
+    SELECT e.global_position << 6 AS node, e.parent_event_id, e.user_id, p.global_position << 6 AS parent
+    FROM whence.events e
+    LEFT JOIN whence.events p ON p.workspace_id = e.workspace_id AND p.event_id = e.parent_event_id
+        AND p.global_position <= %(hi)s::bigint
+    WHERE e.workspace_id = %(workspace_id)s AND e.global_position > %(lo)s::bigint
+      AND e.global_position <= %(hi)s::bigint AND e.parent_event_id IS NOT NULL
+), waiting AS (
+    INSERT INTO whence.graph_waiting (workspace_id, build, event_id, source, edge_type, role, user_id)
+    SELECT %(workspace_id)s, %(build)s::integer, parent_event_id, node, 'CAUSED_BY', 'direct', user_id
+    FROM child WHERE parent IS NULL
+)
+INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, user_id)
+SELECT %(workspace_id)s, %(build)s::integer, node, parent, 'CAUSED_BY', 'direct', user_id
+FROM child WHERE parent IS NOT NULL;
+
+-- name: project_arrivals
+-- Edges that waited for an event of this batch.
+WITH arrived AS (
+    DELETE FROM whence.graph_waiting w USING whence.events e
+    WHERE w.workspace_id = %(workspace_id)s AND w.build = %(build)s::integer AND w.event_id = e.event_id
+      AND e.workspace_id = %(workspace_id)s AND e.global_position > %(lo)s::bigint
+      AND e.global_position <= %(hi)s::bigint
+    RETURNING w.source, e.global_position << 6 AS target, w.edge_type, w.role, w.user_id
+)
+INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, user_id)
+SELECT %(workspace_id)s, %(build)s::integer, source, target, edge_type, role, user_id
+FROM arrived WHERE source <> target;
+
+-- name: project_inferred
+-- A tool call has a second cause: the model's answer before it in the trace, which asked for it. Traces do not say so,
+-- because both are children of the agent. Only a few events back are looked at, so that a long trace costs no more.
+INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, user_id)
+SELECT %(workspace_id)s, %(build)s::integer, e.global_position << 6, l.global_position << 6, 'CAUSED_BY', 'inferred',
+    e.user_id
+FROM whence.events e, LATERAL (
+    SELECT near.global_position, near.event_id FROM (
+        SELECT n.global_position, n.event_id, n.event_type, n.occurred_at, n.ended_at, n.user_id
+        FROM whence.events n
+        WHERE n.workspace_id = %(workspace_id)s AND n.trace_id = e.trace_id
+          AND n.global_position < e.global_position
+        ORDER BY n.global_position DESC LIMIT %(window)s::bigint
+    ) near
+    WHERE near.event_type = 'llm.generate' AND coalesce(near.ended_at, near.occurred_at) <= e.occurred_at
+      AND near.user_id IS NOT DISTINCT FROM e.user_id
+    ORDER BY near.occurred_at DESC, near.global_position DESC LIMIT 1
+) l
+WHERE e.workspace_id = %(workspace_id)s AND e.global_position > %(lo)s::bigint AND e.global_position <= %(hi)s::bigint
+  AND e.event_type = 'tool.execute' AND l.event_id IS DISTINCT FROM e.parent_event_id;
+
+-- name: project_references
+-- What envelopes tell of: the agent, the tool, the user and the resource. Each is known by its name and the user whose
+-- event it is; the first event that tells of one gives it its number. Returns what is new.
+WITH mention AS MATERIALIZED (
+    SELECT e.global_position << 6 AS node, e.user_id, coalesce(e.user_id, '') AS owner, m.entity_type, m.name, m.role,
+        m.place
+    FROM whence.events e, LATERAL (VALUES
+        ('agent', e.agent_id, 'agent'::whence.edge_role, 1),
+        ('tool', e.tool_name, 'instrument', 2),
+        ('user', e.user_id, 'participant', 3),
+        ('resource', e.payload_ref, 'object', 4)
+    ) m (entity_type, name, role, place)
+    WHERE e.workspace_id = %(workspace_id)s AND e.global_position > %(lo)s::bigint
+      AND e.global_position <= %(hi)s::bigint AND m.name IS NOT NULL
+), named AS MATERIALIZED (
+    SELECT entity_type, name, owner, min(node + place) AS node, whence.graph_name_key(entity_type, name) AS name_key
+    FROM mention GROUP BY entity_type, name, owner
+), known AS MATERIALIZED (
+    SELECT n.entity_type, n.name, n.owner, n.name_key, n.node AS first_node, coalesce(a.node, w.node, g.node) AS node
+    FROM named n
+    LEFT JOIN whence.graph_aliases a ON a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer
+        AND a.entity_type = n.entity_type AND a.name_key = n.name_key AND a.owner = n.owner AND a.subject_id = ''
+    LEFT JOIN whence.graph_aliases w ON w.workspace_id = %(workspace_id)s AND w.build = %(build)s::integer
+        AND w.entity_type = n.entity_type AND w.name_key = n.name_key AND w.owner = '' AND w.subject_id = ''
+    LEFT JOIN whence.graph_entities g ON g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer
+        AND g.entity_type = n.entity_type AND g.name_key = n.name_key AND g.owner = n.owner AND g.subject_id = ''
+), fresh AS (
+    INSERT INTO whence.graph_entities (workspace_id, build, node, entity_type, name_key, user_id, name)
+    SELECT DISTINCT ON (entity_type, name_key, owner)
+        %(workspace_id)s, %(build)s::integer, first_node, entity_type, name_key, nullif(owner, ''), name
+    FROM known WHERE node IS NULL
+    ORDER BY entity_type, name_key, owner, first_node
+    RETURNING node, entity_type, name_key, owner
+), told AS (
+    INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, user_id)
+    SELECT %(workspace_id)s, %(build)s::integer, m.node, coalesce(k.node, f.node), 'REFERENCES', m.role, m.user_id
+    FROM mention m
+    JOIN known k ON k.entity_type = m.entity_type AND k.name = m.name AND k.owner = m.owner
+    LEFT JOIN fresh f ON f.entity_type = k.entity_type AND f.name_key = k.name_key AND f.owner = k.owner
+)
+SELECT node, entity_type, name_key, owner FROM fresh
+WHERE entity_type IN ('agent', 'tool') ORDER BY node;
+
+-- name: names_before
+-- Names of one owner's entities of a kind that came before a node, the latest first.
+SELECT node, name_key, sealed_name FROM whence.graph_entities
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND owner = %(owner)s
+  AND entity_type = %(entity_type)s AND subject_id = %(subject_id)s AND node < %(node)s::bigint
+ORDER BY node DESC LIMIT %(limit)s::bigint;
+
+-- name: known_entities
+-- The entities, or what their names are aliases of, among those asked for.
+SELECT k.place, coalesce(a.node, g.node)
+FROM unnest(%(entity_types)s::text[], %(name_keys)s::text[], %(owners)s::text[], %(subject_ids)s::text[])
+    WITH ORDINALITY AS k (entity_type, name_key, owner, subject_id, place)
+LEFT JOIN whence.graph_aliases a ON a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer
+    AND a.entity_type = k.entity_type AND a.name_key = k.name_key AND a.owner = k.owner
+    AND a.subject_id = k.subject_id
+LEFT JOIN whence.graph_entities g ON g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer
+    AND g.entity_type = k.entity_type AND g.name_key = k.name_key AND g.owner = k.owner
+    AND g.subject_id = k.subject_id
+WHERE coalesce(a.node, g.node) IS NOT NULL;
+
+-- name: add_entities
+INSERT INTO whence.graph_entities
+    (workspace_id, build, node, entity_type, name_key, user_id, subject_id, name, sealed_name)
+SELECT %(workspace_id)s, %(build)s::integer, node, entity_type, name_key, nullif(owner, ''), subject_id, name, sealed
+FROM unnest(
+    %(nodes)s::bigint[], %(entity_types)s::text[], %(name_keys)s::text[], %(owners)s::text[], %(subject_ids)s::text[],
+    %(names)s::text[], %(sealed)s::bytea[]
+) AS t (node, entity_type, name_key, owner, subject_id, name, sealed);
+
+-- name: name_keys
+SELECT whence.graph_name_key(%(entity_type)s, %(name)s), whence.graph_name_key(%(entity_type)s, %(alias)s);
+
+-- name: add_alias
+INSERT INTO whence.graph_aliases (workspace_id, build, entity_type, name_key, user_id, subject_id, node)
+VALUES (%(workspace_id)s, %(build)s::integer, %(entity_type)s, %(name_key)s, nullif(%(owner)s, ''), %(subject_id)s,
+    %(node)s::bigint)
+ON CONFLICT ON CONSTRAINT graph_aliases_pkey DO UPDATE SET node = excluded.node;
+
+-- name: add_edges
+INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, score, user_id)
+SELECT %(workspace_id)s, %(build)s::integer, source, target, edge_type, role, score, nullif(owner, '')
+FROM unnest(
+    %(sources)s::bigint[], %(targets)s::bigint[], %(edge_types)s::whence.edge_type[], %(roles)s::whence.edge_role[],
+    %(scores)s::real[], %(owners)s::text[]
+) AS t (source, target, edge_type, role, score, owner)
+ON CONFLICT ON CONSTRAINT graph_edges_pkey DO NOTHING;
+
+-- name: project_pointers
+-- Edges to events by their ids: to those that are there, and for the others when they come.
+WITH pointer AS MATERIALIZED (
+    SELECT t.source, t.event_id, t.edge_type, t.owner, e.global_position << 6 AS target
+    FROM unnest(%(sources)s::bigint[], %(event_ids)s::uuid[], %(edge_types)s::whence.edge_type[], %(owners)s::text[])
+        AS t (source, event_id, edge_type, owner)
+    LEFT JOIN whence.events e ON e.workspace_id = %(workspace_id)s AND e.event_id = t.event_id
+        AND e.global_position <= %(hi)s::bigint
+), waiting AS (
+    INSERT INTO whence.graph_waiting (workspace_id, build, event_id, source, edge_type, user_id)
+    SELECT DISTINCT %(workspace_id)s, %(build)s::integer, event_id, source, edge_type, nullif(owner, '')
+    FROM pointer WHERE target IS NULL
+)
+INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, user_id)
+SELECT DISTINCT %(workspace_id)s, %(build)s::integer, source, target, edge_type, nullif(owner, '')
+FROM pointer WHERE target <> source;
+
+-- name: add_vectors
+INSERT INTO whence.graph_vectors (workspace_id, build, node, user_id, subject_id, vector)
+SELECT %(workspace_id)s, %(build)s::integer, node, nullif(owner, ''), subject_id, vector
+FROM unnest(%(nodes)s::bigint[], %(owners)s::text[], %(subject_ids)s::text[], %(vectors)s::bytea[])
+    AS t (node, owner, subject_id, vector);
+
+-- name: vectors_before
+-- The latest vectors of one owner and subject up to a position, with the traces that they are from.
+SELECT v.node, v.vector, e.trace_id
+FROM whence.graph_vectors v
+JOIN whence.events e ON e.workspace_id = v.workspace_id AND e.global_position = v.node >> 6
+WHERE v.workspace_id = %(workspace_id)s AND v.build = %(build)s::integer AND v.owner = %(owner)s
+  AND v.subject_id = %(subject_id)s AND v.node <= %(lo)s::bigint << 6
+ORDER BY v.node DESC LIMIT %(limit)s::bigint;
+
+-- name: set_aside
+INSERT INTO whence.graph_set_aside (workspace_id, build, position, reason)
+VALUES (%(workspace_id)s, %(build)s::integer, %(position)s::bigint, %(reason)s)
+ON CONFLICT ON CONSTRAINT graph_set_aside_pkey DO UPDATE SET reason = excluded.reason;
+
+-- name: list_set_aside
+SELECT position, reason FROM whence.graph_set_aside
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer ORDER BY position LIMIT %(limit)s::bigint;
+
+-- name: reach
+-- What can be reached from one event, a page of it; see whence.graph_reach.
+SELECT r.node, r.depth, r.via, e.global_position, coalesce(b.build, 0), coalesce(b.position, 0)
+FROM whence.events e
+LEFT JOIN whence.graph_builds b ON b.workspace_id = e.workspace_id AND b.live,
+LATERAL whence.graph_reach(
+    e.workspace_id, coalesce(b.build, 0), ARRAY[e.global_position << 6], %(direction)s, %(kinds)s::whence.edge_type[],
+    %(max_depth)s::integer, %(after_depth)s::integer, %(after_node)s::bigint, %(max_nodes)s::integer,
+    coalesce(%(as_of)s::bigint, b.position, 0)
+) r
+WHERE e.workspace_id = %(workspace_id)s AND e.event_id = %(event_id)s
+  AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s);
+
+-- fragment: members
+-- The events inside, and what they tell of, in order of their numbers.
+SELECT n.node, b.build, b.position
+FROM build b, LATERAL (
+    SELECT node FROM inside
+    UNION
+    SELECT g.target FROM inside i JOIN whence.graph_edges g ON g.source = i.node
+    WHERE g.workspace_id = %(workspace_id)s AND g.build = b.build AND g.edge_type = 'REFERENCES'
+) n
+WHERE n.node > %(after_node)s::bigint
+ORDER BY n.node LIMIT %(max_nodes)s::bigint + 1
+
+-- name: members_of_session
+WITH build AS (
+    SELECT build, position FROM whence.graph_builds WHERE workspace_id = %(workspace_id)s AND live
+), inside AS MATERIALIZED (
+    SELECT e.global_position << 6 AS node FROM whence.events e, build b
+    WHERE e.workspace_id = %(workspace_id)s AND e.session_id = %(session_id)s
+      AND e.global_position <= coalesce(%(as_of)s::bigint, b.position)
+      AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+)
+{members};
+
+-- name: members_of_trace
+WITH build AS (
+    SELECT build, position FROM whence.graph_builds WHERE workspace_id = %(workspace_id)s AND live
+), inside AS MATERIALIZED (
+    SELECT e.global_position << 6 AS node FROM whence.events e, build b
+    WHERE e.workspace_id = %(workspace_id)s AND e.trace_id = %(trace_id)s
+      AND e.global_position <= coalesce(%(as_of)s::bigint, b.position)
+      AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+)
+{members};
+
+-- name: edges_among
+-- Edges between nodes that are known; looked up by their sources, of which each has few.
+SELECT source, target, edge_type::text, role::text, score
+FROM whence.graph_edges
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND source = ANY (%(sources)s::bigint[])
+  AND edge_type = ANY (%(kinds)s::whence.edge_type[])
+  AND (%(targets)s::bigint[] IS NULL OR target = ANY (%(targets)s::bigint[]))
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+ORDER BY source, edge_type, target LIMIT %(limit)s::bigint;
+
+-- name: order_among
+-- FOLLOWS edges: each event with the one before it in its session.
+SELECT e.global_position << 6, before.position << 6,
+    round(extract(epoch FROM e.occurred_at - before.occurred_at) * 1000)::bigint
+FROM whence.events e, LATERAL (
+    SELECT t.position, t.occurred_at FROM whence.graph_timeline t
+    WHERE t.workspace_id = e.workspace_id AND t.build = %(build)s::integer AND t.session_id = e.session_id
+      AND (t.occurred_at, t.position) < (e.occurred_at, e.global_position) AND t.position <= %(as_of)s::bigint
+      AND (%(user_id)s::text IS NULL OR t.user_id = %(user_id)s)
+    ORDER BY t.occurred_at DESC, t.position DESC LIMIT 1
+) before
+WHERE e.workspace_id = %(workspace_id)s AND e.global_position = ANY (%(positions)s::bigint[])
+  AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s);
+
+-- name: entities_at
+SELECT node, entity_type, name, sealed_name, subject_id
+FROM whence.graph_entities
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND node = ANY (%(nodes)s::bigint[])
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s);
+
+-- name: latest_in_session
+SELECT t.position FROM whence.graph_timeline t
+WHERE t.workspace_id = %(workspace_id)s AND t.build = %(build)s::integer AND t.session_id = %(session_id)s
+  AND t.position <= %(as_of)s::bigint AND (%(user_id)s::text IS NULL OR t.user_id = %(user_id)s)
+ORDER BY t.occurred_at DESC, t.position DESC LIMIT %(limit)s::bigint;
+
+-- name: latest_of_all
+SELECT e.global_position FROM whence.events e
+WHERE e.workspace_id = %(workspace_id)s AND e.global_position <= %(as_of)s::bigint
+  AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+ORDER BY e.global_position DESC LIMIT %(limit)s::bigint;
+
+-- name: events_by_ids
+SELECT e.global_position FROM whence.events e
+WHERE e.workspace_id = %(workspace_id)s AND e.event_id = ANY (%(event_ids)s::uuid[])
+  AND e.global_position <= %(as_of)s::bigint AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s);
+
+-- name: entities_called
+-- Entities by the keys of their names, whoever's they are among those that may be seen.
+SELECT g.node, g.name_key FROM whence.graph_entities g
+WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer
+  AND g.entity_type = ANY (%(entity_types)s::text[]) AND g.name_key = ANY (%(name_keys)s::text[])
+  AND g.node < (%(as_of)s::bigint + 1) << 6 AND (%(user_id)s::text IS NULL OR g.user_id = %(user_id)s)
+ORDER BY g.node DESC LIMIT %(limit)s::bigint;
+
+-- name: subjects_with_names
+-- Whose keys seal names: the first few, found by leaps through the index.
+WITH RECURSIVE leap AS (
+    (SELECT owner, subject_id, 1 AS number FROM whence.graph_entities
+     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND entity_type = 'name'
+       AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+     ORDER BY owner, subject_id LIMIT 1)
+    UNION ALL
+    SELECT n.owner, n.subject_id, l.number + 1 FROM leap l, LATERAL (
+        SELECT g.owner, g.subject_id FROM whence.graph_entities g
+        WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.entity_type = 'name'
+          AND (g.owner, g.subject_id) > (l.owner, l.subject_id)
+          AND (%(user_id)s::text IS NULL OR g.user_id = %(user_id)s)
+        ORDER BY g.owner, g.subject_id LIMIT 1
+    ) n
+    WHERE l.number < %(limit)s::integer
+)
+SELECT DISTINCT subject_id FROM leap;
+
+-- name: latest_vectors
+SELECT v.node, v.vector FROM whence.graph_vectors v
+WHERE v.workspace_id = %(workspace_id)s AND v.build = %(build)s::integer AND v.node < (%(as_of)s::bigint + 1) << 6
+  AND (%(user_id)s::text IS NULL OR v.user_id = %(user_id)s)
+ORDER BY v.node DESC LIMIT %(limit)s::bigint;
+
+-- name: neighbours
+-- One step from each node along each kind of edge, the latest first, a few of each; FOLLOWS from the sessions' order.
+SELECT f.node, hop.node, hop.edge_type, hop.forward, hop.score
+FROM unnest(%(nodes)s::bigint[]) f (node), LATERAL (
+    SELECT e.node, k::text AS edge_type, true AS forward, e.score
+    FROM unnest(%(kinds)s::whence.edge_type[]) k, LATERAL (
+        SELECT g.target AS node, g.score FROM whence.graph_edges g
+        WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.source = f.node
+          AND g.edge_type = k AND g.target < (%(as_of)s::bigint + 1) << 6
+          AND (%(user_id)s::text IS NULL OR g.user_id = %(user_id)s)
+        ORDER BY g.target DESC LIMIT %(fan_out)s::bigint
+    ) e
+    UNION ALL
+    SELECT e.node, k::text, false, e.score
+    FROM unnest(%(kinds)s::whence.edge_type[]) k, LATERAL (
+        SELECT g.source AS node, g.score FROM whence.graph_edges g
+        WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.target = f.node
+          AND g.edge_type = k AND g.source < (%(as_of)s::bigint + 1) << 6
+          AND (%(user_id)s::text IS NULL OR g.user_id = %(user_id)s)
+        ORDER BY g.source DESC LIMIT %(fan_out)s::bigint
+    ) e
+    UNION ALL
+    SELECT n.neighbour, 'FOLLOWS', n.neighbour < f.node, NULL
+    FROM whence.graph_session_neighbours(%(workspace_id)s, %(build)s::integer, f.node, %(as_of)s::bigint) n
+) hop;
+
+-- name: retire_live
+UPDATE whence.graph_builds SET live = false WHERE workspace_id = %(workspace_id)s AND live;
+
+-- name: make_live
+UPDATE whence.graph_builds SET live = true WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer;
+
+-- name: drop_build
+DELETE FROM whence.graph_builds
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND NOT live;
+
+-- Digests: rows are hashed in groups that fit into memory, then the groups. A row's fields are told apart as JSON does.
+
+-- name: digest_timeline
+SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
+    SELECT position >> 10 AS number, sha256(convert_to(string_agg(
+        json_build_array(session_id, occurred_at, position, coalesce(user_id, ''))::text, ',' ORDER BY position
+    ), 'UTF8')) AS part
+    FROM whence.graph_timeline WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
+) parts;
+
+-- name: drop_timeline
+DELETE FROM whence.graph_timeline WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM whence.graph_timeline
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
+));
+
+-- name: digest_edges
+SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
+    SELECT source >> 16 AS number, sha256(convert_to(string_agg(
+        json_build_array(source, target, edge_type, coalesce(role::text, ''), coalesce(score::text, ''), coalesce(user_id, ''))::text, ',' ORDER BY source, edge_type, target
+    ), 'UTF8')) AS part
+    FROM whence.graph_edges WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
+) parts;
+
+-- name: drop_edges
+DELETE FROM whence.graph_edges WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM whence.graph_edges
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
+));
+
+-- name: digest_entities
+SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
+    SELECT node >> 16 AS number, sha256(convert_to(string_agg(
+        json_build_array(node, entity_type, name_key, coalesce(user_id, ''), subject_id, coalesce(name, ''))::text, ',' ORDER BY node
+    ), 'UTF8')) AS part
+    FROM whence.graph_entities WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
+) parts;
+
+-- name: drop_entities
+DELETE FROM whence.graph_entities WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM whence.graph_entities
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
+));
+
+-- name: digest_aliases
+SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
+    SELECT 0 AS number, sha256(convert_to(string_agg(
+        json_build_array(entity_type, name_key, owner, subject_id, node)::text, ',' ORDER BY entity_type, name_key, owner, subject_id
+    ), 'UTF8')) AS part
+    FROM whence.graph_aliases WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
+) parts;
+
+-- name: drop_aliases
+DELETE FROM whence.graph_aliases WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM whence.graph_aliases
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
+));
+
+-- name: digest_waiting
+SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
+    SELECT source >> 16 AS number, sha256(convert_to(string_agg(
+        json_build_array(event_id, source, edge_type, coalesce(role::text, ''), coalesce(user_id, ''))::text, ',' ORDER BY source, edge_type, event_id
+    ), 'UTF8')) AS part
+    FROM whence.graph_waiting WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
+) parts;
+
+-- name: drop_waiting
+DELETE FROM whence.graph_waiting WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM whence.graph_waiting
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
+));
+
+-- name: digest_vectors
+SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
+    SELECT node >> 16 AS number, sha256(convert_to(string_agg(
+        json_build_array(node, coalesce(user_id, ''), subject_id, encode(vector, 'hex'))::text, ',' ORDER BY node
+    ), 'UTF8')) AS part
+    FROM whence.graph_vectors WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
+) parts;
+
+-- name: drop_vectors
+DELETE FROM whence.graph_vectors WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM whence.graph_vectors
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
+));
+
+-- name: digest_set_aside
+SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
+    SELECT 0 AS number, sha256(convert_to(string_agg(
+        json_build_array(position, reason)::text, ',' ORDER BY position
+    ), 'UTF8')) AS part
+    FROM whence.graph_set_aside WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
+) parts;
+
+-- name: drop_set_aside
+DELETE FROM whence.graph_set_aside WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM whence.graph_set_aside
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
+));

@@ -1,0 +1,130 @@
+"""Reading payloads: what an event's content adds to the graph. Pure, so that it can run beside the event loop."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from whence.errors import WhenceError
+from whence.graph.names import Name, names_in, normalise
+from whence.graph.text import main_text, passages
+from whence.ledger import Content
+from whence.models.embedder import Embedder
+
+MAX_NAMES_AN_EVENT = 40
+MAX_POINTERS = 1_000
+MAX_ALIAS_CHARACTERS = 256
+SUMMARY_SUFFIX = ".summary"
+ALIAS_TYPE = "entity.alias"
+
+EntityType = Literal["agent", "tool", "user", "resource", "name", "link"]
+Role = Literal["object", "result"]
+SEALED_TYPES = frozenset(("name", "link"))
+
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+class Mention(NamedTuple):
+    name: Name
+    role: Role
+
+
+class Alias(msgspec.Struct, frozen=True):
+    """The payload of an `entity.alias` event: `alias` stands for `name`, from this event on."""
+
+    entity_type: Literal["agent", "tool", "resource", "name", "link"]
+    name: str
+    alias: str
+
+
+class Reading(NamedTuple):
+    content: Content
+    mentions: Sequence[Mention]
+    summarizes: Sequence[UUID]
+    alias: Alias | None
+    vector: npt.NDArray[np.int8] | None
+    problem: str | None = None
+
+    @property
+    def node(self) -> int:
+        return self.content.position << 6
+
+    @property
+    def owner(self) -> str:
+        return self.content.user_id or ""
+
+
+def read_all(contents: Sequence[Content], embedder: Embedder) -> list[Reading]:
+    """What each content says; texts are embedded together, which is many times as fast."""
+    readings = [_read(content) for content in contents]
+    texts = [main_text(reading.content.event_type, reading.content.body or b"") for reading in readings]
+    vectors = embedder.embed(texts) if any(texts) else None
+    return [
+        reading if vectors is None or not vectors[place].any() else reading._replace(vector=vectors[place])
+        for place, reading in enumerate(readings)
+    ]
+
+
+def _read(content: Content) -> Reading:
+    if content.body is None:
+        return Reading(content, (), (), None, None, content.problem)
+    if content.event_type == ALIAS_TYPE:
+        return _read_alias(content, content.body)
+    try:
+        summarizes = _pointers(content.body) if content.event_type.endswith(SUMMARY_SUFFIX) else ()
+    except (msgspec.DecodeError, ValueError, WhenceError) as error:
+        return Reading(content, _mentions(content), (), None, None, str(error))
+    return Reading(content, _mentions(content), summarizes, None, None)
+
+
+def _mentions(content: Content) -> list[Mention]:
+    """Each name once, in the role in which it comes first."""
+    found: dict[tuple[str, str], Mention] = {}
+    for passage in passages(content.event_type, content.body or b""):
+        for name in names_in(passage.text):
+            if len(found) < MAX_NAMES_AN_EVENT:
+                found.setdefault((name.entity_type, name.normal), Mention(name, passage.role))
+    return list(found.values())
+
+
+def _pointers(body: bytes) -> list[UUID]:
+    named = _object.decode(body).get("summarizes", [])
+    if not isinstance(named, list) or len(named) > MAX_POINTERS:  # pyright: ignore[reportUnknownArgumentType]
+        raise ValueError(f"summarizes: a list of at most {MAX_POINTERS:,} event ids")
+    return list(dict.fromkeys(msgspec.convert(named, list[UUID])))
+
+
+def _read_alias(content: Content, body: bytes) -> Reading:
+    try:
+        alias = msgspec.json.decode(body, type=Alias)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Reading(content, (), (), None, None, f"is not an alias: {error}")
+    if not all(
+        0 < len(text.strip()) <= MAX_ALIAS_CHARACTERS and "\x00" not in text for text in (alias.name, alias.alias)
+    ):
+        return Reading(content, (), (), None, None, f"is not an alias: names of 1 to {MAX_ALIAS_CHARACTERS} characters")
+    return Reading(content, (), (), alias, None)
+
+
+def name_key(content: Content, name: Name) -> str:
+    """By what a name from a payload is known again; without its subject's key it tells nothing."""
+    return content.key.mark(f"{name.entity_type}:{name.normal}")
+
+
+def seal_name(workspace_id: str, content: Content, name: str) -> bytes:
+    return content.key.seal(name_place(workspace_id), name.encode(), b"").ciphertext
+
+
+def open_name(workspace_id: str, content: Content, sealed: bytes) -> str:
+    return content.key.open(name_place(workspace_id), sealed).decode()
+
+
+def name_place(workspace_id: str) -> bytes:
+    return b"name in graph of " + workspace_id.encode()
+
+
+def as_name(entity_type: Literal["name", "link"], text: str) -> Name:
+    return Name(entity_type, text, normalise(text))

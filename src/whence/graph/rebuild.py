@@ -1,0 +1,146 @@
+"""Replay: the graph built again from the ledger, beside the one that is in use, compared with it, and put in its place."""
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from whence.clock import Clock
+from whence.db import Database, Scope, Tx
+from whence.db.queries import load
+from whence.errors import Conflict
+from whence.graph.project import Build, Projector, live_build
+
+BATCH_EVENTS = 10_000
+DROP_ROWS = 50_000
+DIGEST_TIMEOUT_MS = 30 * 60 * 1000
+
+# The tables of a build. What is not the same each time (the nonce of a sealed name) is not in a digest.
+TABLES = ("timeline", "edges", "entities", "aliases", "waiting", "vectors", "set_aside")
+
+_SQL = load("whence.graph")
+
+
+@dataclass(frozen=True)
+class Report:
+    workspace_id: str
+    position: int
+    """Both graphs hold everything up to here."""
+    digest: str
+    live_digest: str
+    differing: tuple[str, ...]
+    """The tables in which the graph that was in use differed from the one that was built."""
+    swapped: bool
+    seconds: float
+
+    @property
+    def equal(self) -> bool:
+        return not self.differing
+
+
+async def rebuild(
+    database: Database,
+    projector: Projector,
+    clock: Clock,
+    workspace_id: str,
+    verify: bool,
+    on_progress: Callable[[int, int], None],
+    batch_events: int = BATCH_EVENTS,
+) -> Report:
+    """Builds the graph anew. With `verify` it is only compared and thrown away, else it replaces the one in use."""
+    began = time.monotonic()
+    scope = Scope(workspace_id)
+    await projector.catch_up(workspace_id)
+    await _drop(database, scope, keep_live=True)
+    aside = await _start(database, scope, clock)
+    await _fill(database, projector, aside, on_progress, batch_events)
+    async with database.transaction(scope, timeout_ms=DIGEST_TIMEOUT_MS) as tx:
+        live, position = await _hold_live(tx, workspace_id)
+        # Whoever projects waits for us now, so the two end at the same event.
+        while await projector.step(aside, batch_events, upto=position) < position:
+            pass
+        ours, theirs = await _digests(tx, aside), await _digests(tx, live)
+        if not verify:
+            values = {"workspace_id": workspace_id, "build": aside.number}
+            await tx.execute(_SQL["retire_live"], values)
+            await tx.execute(_SQL["make_live"], values)
+    await _drop(database, scope, keep_live=True)
+    return Report(
+        workspace_id,
+        position,
+        _whole(ours),
+        _whole(theirs),
+        tuple(table for table in TABLES if ours[table] != theirs[table]),
+        swapped=not verify,
+        seconds=time.monotonic() - began,
+    )
+
+
+async def _start(database: Database, scope: Scope, clock: Clock) -> Build:
+    async with database.transaction(scope) as tx:
+        values = {"workspace_id": scope.workspace_id, "live": False, "now": clock()}
+        row = await (await tx.execute(_SQL["add_build"], values)).fetchone()
+    if row is None:
+        raise Conflict("another rebuild of this workspace has just begun")
+    return Build(scope.workspace_id, row[0])
+
+
+async def _fill(
+    database: Database, projector: Projector, aside: Build, on_progress: Callable[[int, int], None], batch_events: int
+) -> None:
+    """Up to where the graph in use is now; the last few events follow when that is held still."""
+    async with database.transaction(Scope(aside.workspace_id)) as tx:
+        live = await live_build(tx, aside.workspace_id)
+    upto = live[1] if live else 0
+    position = 0
+    while position < upto:
+        position = await projector.step(aside, batch_events, upto=upto)
+        on_progress(position, upto)
+
+
+async def _hold_live(tx: Tx, workspace_id: str) -> tuple[Build, int]:
+    live = await live_build(tx, workspace_id)
+    if live is None:
+        raise Conflict("the workspace has no graph in use")
+    values = {"workspace_id": workspace_id, "build": live[0]}
+    row = await (await tx.execute(_SQL["lock_build"], values)).fetchone()
+    if row is None:
+        raise Conflict("another rebuild of this workspace has just ended")
+    return Build(workspace_id, live[0]), row[0]
+
+
+async def digest(database: Database, workspace_id: str) -> str:
+    """The digest of the graph in use."""
+    async with database.transaction(Scope(workspace_id), timeout_ms=DIGEST_TIMEOUT_MS) as tx:
+        live = await live_build(tx, workspace_id)
+        return _whole(await _digests(tx, Build(workspace_id, live[0] if live else 0)))
+
+
+async def _digests(tx: Tx, build: Build) -> dict[str, bytes]:
+    values = {"workspace_id": build.workspace_id, "build": build.number}
+    found: dict[str, bytes] = {}
+    for table in TABLES:
+        row = await (await tx.execute(_SQL[f"digest_{table}"], values, binary=True)).fetchone()
+        found[table] = (row and row[0]) or b""
+    return found
+
+
+def _whole(digests: dict[str, bytes]) -> str:
+    return hashlib.sha256(b"".join(table.encode() + b"\0" + digests[table] for table in TABLES)).hexdigest()
+
+
+async def _drop(database: Database, scope: Scope, keep_live: bool) -> None:
+    """Removes builds that nobody uses, a few rows at a time so that no transaction is long; the entry goes last."""
+    async with database.transaction(scope) as tx:
+        rows = await (await tx.execute(_SQL["all_builds"], {"workspace_id": scope.workspace_id})).fetchall()
+    for build, live, _ in rows:
+        if live and keep_live:
+            continue
+        values = {"workspace_id": scope.workspace_id, "build": build, "limit": DROP_ROWS}
+        for table in TABLES:
+            while True:
+                async with database.transaction(scope) as tx:
+                    if (await tx.execute(_SQL[f"drop_{table}"], values)).rowcount < DROP_ROWS:
+                        break
+        async with database.transaction(scope) as tx:
+            await tx.execute(_SQL["drop_build"], values)
