@@ -1,0 +1,137 @@
+"""Text as vectors of small integers, equal on every machine.
+
+A projection is compared with its rebuild by digests, so a vector may depend on its text and on nothing else: not on the
+batch, the order, the number of threads or the width of the processor's registers.
+"""
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from whence.errors import SetupError
+
+MAX_EMBEDDED_CHARACTERS = 8_000
+"""Of one text; what comes later does not count."""
+
+MAX_DIMENSION = 1_024
+"""The longest vector whose dot products are exact in float32: 1,024 x 128 x 128 is 2^24, where its integers end."""
+
+LARGEST_COMPONENT = 127
+
+Vectors = npt.NDArray[np.int8]
+"""A row for each text."""
+
+
+class Embedder(Protocol):
+    """Makes vectors of texts. The same name means the same vectors, so a name is never given to other weights."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dimension(self) -> int: ...
+
+    def embed(self, texts: Sequence[str]) -> Vectors: ...
+
+
+class _Weights(NamedTuple):
+    tokenizer: Any  # the library describes its types only in part
+    vectors: npt.NDArray[np.float32]
+
+
+class WordLlamaEmbedder:
+    """The embedder that needs no network and no key: its weights are files inside the `wordllama` wheel.
+
+    Only the files are used. Importing that package sets up logging for the whole process, and its loader looks for the
+    tokenizer in a folder that the wheel does not have, and then on the network.
+    """
+
+    name = "wordllama-l2-supercat-256"
+    dimension = 256
+
+    def __init__(self, package: Path | None = None) -> None:
+        """`package` is the folder with the weights, for those who keep them elsewhere."""
+        self._package = package
+        self._lock = Lock()
+        self._loaded: _Weights | None = None
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        if not texts:
+            return np.zeros((0, self.dimension), np.int8)
+        weights = self._weights()
+        encoded = weights.tokenizer.encode_batch_fast([_bounded(text) for text in texts], add_special_tokens=False)
+        return quantised(np.stack([_sum(weights.vectors, tokens.ids) for tokens in encoded]))
+
+    def _weights(self) -> _Weights:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = _load(self._package or _installed(), self.dimension)
+            return self._loaded
+
+
+def quantised(vectors: npt.NDArray[np.float64]) -> Vectors:
+    """Rows scaled so that their largest component is 127, then rounded. Only the direction counts, so no row needs a
+    norm, which would be rounded once more; a row of zeros stays one."""
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    scaled = np.divide(LARGEST_COMPONENT * vectors, largest, out=np.zeros_like(vectors), where=largest > 0)
+    return np.rint(scaled).astype(np.int8)
+
+
+def similarity(one: Vectors, other: Vectors) -> npt.NDArray[np.float64]:
+    """The cosine of every row of `one` with every row of `other`; a row of zeros is like nothing.
+
+    Dot products and squares are whole numbers that float32 and float64 hold exactly, whatever the order of summation.
+    What is rounded is one square root and one division, so equal vectors give exactly 1.
+    """
+    assert one.shape[1] <= MAX_DIMENSION
+    dots = one.astype(np.float32) @ other.astype(np.float32).T
+    norms = np.sqrt(np.outer(_squares(one), _squares(other)))
+    return np.divide(dots, norms, out=np.zeros_like(norms), where=norms > 0)
+
+
+def _squares(vectors: Vectors) -> npt.NDArray[np.float64]:
+    return np.square(vectors, dtype=np.int32).sum(axis=1, dtype=np.int64).astype(np.float64)
+
+
+def _bounded(text: str) -> str:
+    """The text that is embedded. Half a surrogate pair cannot be written as UTF-8, and becomes a question mark."""
+    return text[:MAX_EMBEDDED_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
+
+
+def _sum(vectors: npt.NDArray[np.float32], ids: list[int]) -> npt.NDArray[np.float64]:
+    """The sum of the tokens' vectors.
+
+    The weights are half-precision numbers: multiples of 2^-24 below 2^4. A text has fewer than 2^16 tokens, so every
+    partial sum fits into the 53 bits of a float64, and no order rounds differently from another.
+    """
+    total: npt.NDArray[np.float64] = vectors[ids].sum(axis=0, dtype=np.float64)
+    return total
+
+
+def _installed() -> Path:
+    package = find_spec("wordllama")
+    if package is None or not package.submodule_search_locations:
+        raise SetupError("the package wordllama is not installed: install Whence again")
+    return Path(next(iter(package.submodule_search_locations)))
+
+
+def _load(package: Path, dimension: int) -> _Weights:
+    # Imported when they are needed: they take a tenth of a second, and most commands embed nothing.
+    files: Any = import_module("safetensors.numpy")
+    tokenizers: Any = import_module("tokenizers")
+    weights = package / "weights" / f"l2_supercat_{dimension}.safetensors"
+    vocabulary = package / "tokenizers" / "l2_supercat_tokenizer_config.json"
+    for file in (weights, vocabulary):
+        if not file.is_file():
+            raise SetupError(f"{file} is missing: install wordllama again")
+    tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    # Single precision holds the same numbers; gathering rows of it takes less than half the time.
+    return _Weights(tokenizer, files.load_file(weights)["embedding.weight"].astype(np.float32))
