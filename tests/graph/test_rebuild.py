@@ -115,7 +115,9 @@ async def test_a_difference_is_found_and_mended(app: App, workspace: Workspace, 
 async def test_every_table_counts(app: App, workspace: Workspace, owner: Connection, table: str) -> None:
     """A digest that leaves a table out would call graphs equal that are not."""
     name = workspace.workspace_id
-    await app.ledger.append(workspace.admin, [*history(11, 60), event({"summarizes": "all"}, event_type="session.summary")])
+    await app.ledger.append(
+        workspace.admin, [*history(11, 60), event({"summarizes": "all"}, event_type="session.summary")]
+    )
     await app.projector.catch_up(name)
     before = await digest(app.database, name)
     owner.execute("SET ROLE whence_workspace")

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import typer
 import uvloop
@@ -25,13 +27,16 @@ from whence.app import (
     reach_database,
 )
 from whence.cli.doctor import examine
+from whence.cli.graph import run_rebuild, show_lineage
 from whence.cli.tail import show_tail
 from whence.db import embedded
 from whence.db.migrate import migrate as migrate_schema
 from whence.errors import NotFound, WhenceError
+from whence.graph.bounds import DEFAULT_NODES, MAX_DEPTH, MAX_NODES, Bounds
 from whence.identity import ADMIN_USER
 from whence.logs import configure_logs
 from whence.settings import Settings, load_settings
+from whence.worker import work
 
 
 def folder(text: str) -> Path:
@@ -52,6 +57,10 @@ DataDir = Annotated[
 ]
 DatabaseUrl = Annotated[
     str | None, typer.Option(help="A Postgres 16+ to use instead of the embedded one.", metavar="URL")
+]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"] | None,
+    typer.Option(help="The least severe log line that is written.", show_default="info"),
 ]
 Workspace = Annotated[str, typer.Option("--workspace", "-w", help="The workspace.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -126,10 +135,10 @@ def serve(
         int | None,
         typer.Option(min=0, max=65535, help="The port to serve on; 0 takes a free one.", show_default="8010"),
     ] = None,
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"] | None,
-        typer.Option(help="The least severe log line that is written.", show_default="info"),
-    ] = None,
+    no_worker: Annotated[
+        bool, typer.Option("--no-worker", help="Leave the graph and the seals to `whence worker`.")
+    ] = False,
+    log_level: LogLevel = None,
 ) -> None:
     """Serve the API and OTLP, on the embedded Postgres or your own."""
     settings = load_settings(
@@ -147,7 +156,13 @@ def serve(
 
     async def act(app: App) -> None:
         made = await ensure_default_workspace(app)
-        await serve_http(app, lambda url, grpc_port: _announce(app, url, grpc_port, made))
+        working = None if no_worker else asyncio.create_task(work(app))
+        try:
+            await serve_http(app, lambda url, grpc_port: _announce(app, url, grpc_port, made))
+        finally:
+            app.stopping.set()
+            if working is not None:
+                await working
 
     with_app(settings, act, make=True)
 
@@ -173,6 +188,62 @@ def _announce(app: App, url: str, grpc_port: int | None, made: bool) -> None:
 def print_plain(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+@cli.command()
+def worker(data_dir: DataDir = None, database_url: DatabaseUrl = None, log_level: LogLevel = None) -> None:
+    """Keep the graph up to date and seal the ledger, apart from a server. Any number may run."""
+    settings = load_settings({"data_dir": data_dir, "database_url": database_url, "log_level": log_level})
+
+    async def act(app: App) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, app.stopping.set)
+        print_plain("working")
+        await work(app)
+
+    with_app(settings, act)
+
+
+@cli.command()
+def lineage(
+    event: Annotated[UUID, typer.Argument(metavar="EVENT", help="The id of an event.")],
+    down: Annotated[bool, typer.Option("--down", help="What came of it, instead of what caused it.")] = False,
+    depth: Annotated[int, typer.Option(min=1, max=MAX_DEPTH, help="At most so many steps away.")] = MAX_DEPTH,
+    nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="At most so many events.")] = DEFAULT_NODES,
+    graph: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it into an SVG file.")] = None,
+    prov: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as W3C PROV-JSON.")] = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Why did this happen: an event, what caused it, and what caused that."""
+
+    async def act(app: App) -> None:
+        await show_lineage(app, workspace, event, down, Bounds(depth, nodes), graph, prov, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@cli.command()
+def rebuild(
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare only, and leave the graph in use as it is.")
+    ] = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Build the graph again from the ledger, compare it with the one in use, and replace that."""
+
+    async def act(app: App) -> None:
+        equal = await run_rebuild(app, workspace, verify, as_json)
+        if verify and not equal:
+            raise typer.Exit(1)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
 
 
 @workspaces.command("add")

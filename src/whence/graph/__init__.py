@@ -190,14 +190,14 @@ class Graph:
             if start is _START:
                 raise NotFound("there is no such event")
             return _Page({}, Rows({}, [], [], [], []), start.as_of, None, cut=False)
-        build, as_of = found[0][4], found[0][5] if start.as_of < 0 else start.as_of
+        build, as_of = found[0][2], found[0][3] if start.as_of < 0 else start.as_of
         inside = [row for row in found if row[1] <= bounds.max_depth]
         rows = inside[: bounds.max_nodes]
         nodes = [row[0] for row in rows]
-        ends = {*nodes, *(via for row in rows for via in row[2])}
-        edges = await read_edges(tx, scope, build, ends, ends, kinds) if ends else []
+        # An edge is given with its source, whether or not its target is within the bounds.
+        edges = await read_edges(tx, scope, build, nodes, None, kinds) if nodes else []
         if direction == "both":
-            edges += [edge for edge in await read_order(tx, scope, build, ends, as_of) if edge.target in ends]
+            edges += await read_order(tx, scope, build, nodes, as_of)
         more = len(inside) > len(rows)
         last = Cursor(walk, as_of, rows[-1][1], rows[-1][0]) if more else None
         told = {

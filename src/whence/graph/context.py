@@ -282,7 +282,10 @@ class _Search:
         before = {node: self._found[node] for node in frontier}
         fresh: list[int] = []
         for origin, node, edge_type, forward, strength in sorted(rows, key=lambda row: (row[0], row[1], row[2])):
-            share = weight[edge_type] / STRONGEST_WEIGHT * DAMPING * (1.0 if strength is None else float(strength))
+            # A name in the question stands for the events that tell of it, whatever the intent.
+            stands_for = edge_type == "REFERENCES" and not forward and before[origin].origin is None
+            share = DAMPING * (1.0 if stands_for else weight[edge_type] / STRONGEST_WEIGHT)
+            share *= 1.0 if strength is None else float(strength)
             score = round(before[origin].score * share, 9)
             if len(self._found) < MAX_CANDIDATES or node in self._found:
                 found = Found(score, _LINKS[edge_type][0 if forward else 1], before[origin].channel, origin)

@@ -7,6 +7,7 @@ built again, in other steps, is the same.
 """
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -137,6 +138,11 @@ class Projector:
         oldest = [await self._waiting_since(workspace_id, at) for workspace_id, _, at in rows[:MAX_MEASURED_WORKSPACES]]
         self._lag_events.set(sum(head - at for _, head, at in rows))
         self._lag_seconds.set(max(((now - since).total_seconds() for since in oldest if since), default=0.0))
+
+    def forget_measures(self) -> None:
+        """What cannot be known must not look as it did when it could."""
+        self._lag_events.set(math.nan)
+        self._lag_seconds.set(math.nan)
 
     async def _waiting_since(self, workspace_id: str, position: int) -> datetime | None:
         async with self._database.transaction(Scope(workspace_id)) as tx:

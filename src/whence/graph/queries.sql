@@ -242,7 +242,7 @@ WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer ORDER BY po
 
 -- name: reach
 -- What can be reached from one event, a page of it; see whence.graph_reach.
-SELECT r.node, r.depth, r.via, e.global_position, coalesce(b.build, 0), coalesce(b.position, 0)
+SELECT r.node, r.depth, coalesce(b.build, 0), coalesce(b.position, 0)
 FROM whence.events e
 LEFT JOIN whence.graph_builds b ON b.workspace_id = e.workspace_id AND b.live,
 LATERAL whence.graph_reach(

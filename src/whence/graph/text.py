@@ -248,10 +248,64 @@ _THOUGHTS = frozenset({"reasoning", "thinking"})
 _MEDIA = frozenset({"uri", "blob", "file", "image", "image_url", "input_image", "input_audio", "audio", "input_file"})
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 _RESULTS = frozenset(
-    ["answer", "answers", "choices", "completion", "completions", "documents", "error", "generations", "output", "output_messages", "outputs", "reply", "response", "responses", "result", "results"]
+    [
+        "answer",
+        "answers",
+        "choices",
+        "completion",
+        "completions",
+        "documents",
+        "error",
+        "generations",
+        "output",
+        "output_messages",
+        "outputs",
+        "reply",
+        "response",
+        "responses",
+        "result",
+        "results",
+    ]
 )
 _LEFT_OUT = frozenset(
-    ["additional_kwargs", "embedding", "embeddings", "encoding", "encrypted_content", "finish_reason", "format", "functions", "generation_info", "invocation_parameters", "json_schema", "kind", "lc", "llm_output", "logprobs", "metadata", "mime_type", "model", "model_name", "response_metadata", "role", "schema_url", "score", "scores", "status", "system", "system_instructions", "system_prompt", "tool_choice", "tool_definitions", "tools", "type", "usage", "usage_metadata", "vector", "version"]
+    [
+        "additional_kwargs",
+        "embedding",
+        "embeddings",
+        "encoding",
+        "encrypted_content",
+        "finish_reason",
+        "format",
+        "functions",
+        "generation_info",
+        "invocation_parameters",
+        "json_schema",
+        "kind",
+        "lc",
+        "llm_output",
+        "logprobs",
+        "metadata",
+        "mime_type",
+        "model",
+        "model_name",
+        "response_metadata",
+        "role",
+        "schema_url",
+        "score",
+        "scores",
+        "status",
+        "system",
+        "system_instructions",
+        "system_prompt",
+        "tool_choice",
+        "tool_definitions",
+        "tools",
+        "type",
+        "usage",
+        "usage_metadata",
+        "vector",
+        "version",
+    ]
 )
 _IDENTIFIER = re.compile(
     r"(?:^|[_.-])(?:u?uid|id|guid|hash|sha\d*|md5|digest|checksum|etag|signature|fingerprint|token|secret|password"

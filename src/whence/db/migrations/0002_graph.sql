@@ -198,14 +198,13 @@ $$;
 
 -- The nodes that can be reached from `starts` along edges of the `kinds`, nearest first, then by number: those that
 -- come after `after_depth` and `after_node` in that order, at most `max_nodes` and one more that says that there are
--- more. `via` are the nodes one step nearer that lead to it. Nodes of events past `as_of` are left out, so that the
--- pages of one walk fit together while the graph grows.
+-- more. Nodes of events past `as_of` are left out, so that the pages of one walk fit together while the graph grows.
 -- `direction` is up (from source to target), down, or both; both also follows the order of sessions, and goes no
 -- further from what is not an event, because a tool or a user leads everywhere.
 CREATE FUNCTION whence.graph_reach(
     in_workspace text, in_build integer, starts bigint[], direction text, kinds whence.edge_type[],
     max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint
-) RETURNS TABLE (node bigint, depth integer, via bigint[])
+) RETURNS TABLE (node bigint, depth integer)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     beyond constant bigint := (as_of + 1) << 6;
@@ -218,7 +217,7 @@ DECLARE
     room integer;
 BEGIN
     IF after_depth < 0 THEN
-        RETURN QUERY SELECT s, 0, '{}'::bigint[] FROM unnest(starts) s ORDER BY s;
+        RETURN QUERY SELECT s, 0 FROM unnest(starts) s ORDER BY s;
         GET DIAGNOSTICS given = ROW_COUNT;
     END IF;
     -- One level more than was asked for, of which one node is enough, tells whether the depth has cut something off.
@@ -230,10 +229,9 @@ BEGIN
         past := CASE WHEN d = after_depth THEN after_node ELSE -1 END;
         IF d >= after_depth THEN
             room := CASE WHEN d > max_depth THEN 1 ELSE max_nodes + 1 - given END;
-            level := '{}';
-            FOR node, depth, via IN
-                SELECT found.n, d, array_agg(DISTINCT found.f) FROM (
-                    SELECT f, hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
+            level := ARRAY(
+                SELECT DISTINCT found.n FROM (
+                    SELECT hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
                         SELECT e.target AS n FROM whence.graph_edges e
                         WHERE e.workspace_id = in_workspace AND e.build = in_build AND e.source = f AND e.edge_type = k
                           AND e.target > past AND e.target < beyond
@@ -241,7 +239,7 @@ BEGIN
                         ORDER BY e.target LIMIT room
                     ) hop WHERE direction <> 'down'
                     UNION ALL
-                    SELECT f, hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
+                    SELECT hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
                         SELECT e.source AS n FROM whence.graph_edges e
                         WHERE e.workspace_id = in_workspace AND e.build = in_build AND e.target = f AND e.edge_type = k
                           AND e.source > past AND e.source < beyond
@@ -249,16 +247,14 @@ BEGIN
                         ORDER BY e.source LIMIT room
                     ) hop WHERE direction <> 'up'
                     UNION ALL
-                    SELECT f, hop.n
+                    SELECT hop.n
                     FROM unnest(frontier) f,
                         LATERAL whence.graph_session_neighbours(in_workspace, in_build, f, as_of) hop (n)
                     WHERE with_order AND hop.n > past AND hop.n NOT IN (SELECT unnest(visited))
                 ) found
-                GROUP BY found.n ORDER BY found.n LIMIT room
-            LOOP
-                RETURN NEXT;
-                level := level || node;
-            END LOOP;
+                ORDER BY found.n LIMIT room
+            );
+            RETURN QUERY SELECT l, d FROM unnest(level) l;
             given := given + cardinality(level);
             EXIT WHEN given > max_nodes OR d > max_depth;
         END IF;

@@ -1,0 +1,109 @@
+"""`whence lineage` and `whence rebuild`: the graph for people."""
+
+import json
+import sys
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from whence.app import App
+from whence.cli.lineage import print_lineage
+from whence.db import Scope
+from whence.errors import NotFound, SetupError
+from whence.graph import Bounds
+from whence.graph.picture import svg
+from whence.graph.prov import document
+from whence.graph.rebuild import Report, rebuild
+
+
+async def show_lineage(
+    app: App,
+    workspace: str,
+    event_id: UUID,
+    down: bool,
+    bounds: Bounds,
+    graph: Path | None,
+    prov: Path | None,
+    as_json: bool,
+) -> None:
+    await must_exist(app, workspace)
+    # Where no server is running, nobody else has brought the graph up to date.
+    await app.projector.catch_up(workspace)
+    direction = "down" if down else "up"
+    atlas = await app.graph.lineage(Scope(workspace), event_id, direction, bounds, content=True)
+    if graph is not None:
+        _write(graph, svg(atlas).encode())
+    if prov is not None:
+        _write(prov, document(atlas, workspace))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(atlas).decode() + "\n")
+    else:
+        print_lineage(Console(highlight=False), atlas, str(event_id))
+
+
+async def must_exist(app: App, workspace: str) -> None:
+    if not await app.identity.workspace_exists(workspace):
+        raise NotFound(f"there is no workspace {workspace}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise SetupError(f"{path} cannot be written: {error.strerror}") from error
+
+
+async def run_rebuild(app: App, workspace: str, verify: bool, as_json: bool) -> bool:
+    """Rebuilds with a bar on the terminal; says whether both graphs were equal."""
+    await must_exist(app, workspace)
+    with progress() as bar:
+        task = bar.add_task("building from the ledger", total=None)
+        report = await rebuild(
+            app.database,
+            app.projector,
+            app.clock,
+            workspace,
+            verify,
+            lambda position, total: bar.update(task, completed=position, total=total),
+        )
+    if as_json:
+        sys.stdout.write(json.dumps(_as_json(report)) + "\n")
+    else:
+        _tell(Console(highlight=False, soft_wrap=True), report)
+    return report.equal
+
+
+def progress() -> Progress:
+    """A bar on standard error, where it is out of the way of what a script reads; none where nobody sees it."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _tell(console: Console, report: Report) -> None:
+    rate = report.position / report.seconds if report.seconds else 0
+    console.print(f"{report.position:,} events in {report.seconds:.1f} s ({rate:,.0f} events/s)")
+    console.print(f"rebuilt  {report.digest}")
+    console.print(f"in use   {report.live_digest}")
+    if report.equal:
+        console.print("equal" + ("" if not report.swapped else ": the rebuilt graph is in use"), style="green")
+    else:
+        tables = ", ".join(report.differing)
+        rest = "the rebuilt graph is in use now" if report.swapped else "`whence rebuild` without --verify replaces it"
+        console.print(f"the graph in use differed in: {tables}; {rest}", style="red")
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    return {
+        "workspace_id": report.workspace_id,
+        "position": report.position,
+        "digest": report.digest,
+        "live_digest": report.live_digest,
+        "equal": report.equal,
+        "differing": list(report.differing),
+        "swapped": report.swapped,
+        "seconds": round(report.seconds, 3),
+    }

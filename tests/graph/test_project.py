@@ -1,0 +1,246 @@
+"""The projector: each event once, in whatever steps; what it says, and nothing of anybody else's."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection, sql
+
+from conftest import Workspace
+from samples import event
+from whence.app import App
+from whence.db import EVERY_WORKSPACE, Scope, embedded
+from whence.graph import Anchor, Bounds
+from whence.wire import Atlas
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def said(text: str) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+async def around(app: App, scope: Scope, **anchor: Any) -> Atlas:
+    return await app.graph.subgraph(scope, Anchor(**anchor), Bounds(max_depth=10, max_nodes=500))
+
+
+def edges(atlas: Atlas, edge_type: str) -> set[tuple[str, str]]:
+    return {(edge.source, edge.target) for edge in atlas.edges if edge.edge_type == edge_type}
+
+
+@pytest.fixture
+def damage(postgres: embedded.EmbeddedServer, data_dir: Path, workspace: Workspace) -> Iterator[Callable[[str], None]]:
+    """What somebody with all rights can do to the test's workspace."""
+    with psycopg.connect(embedded._Files(data_dir).login("postgres"), autocommit=True) as conn:
+        narrowed = f" AND workspace_id = '{workspace.workspace_id}'"
+        yield lambda statement: conn.execute(statement + (narrowed if statement.startswith("UPDATE") else ""))
+
+
+@pytest.fixture
+def rows(owner: Connection, workspace: Workspace) -> Iterator[Connection]:
+    """A session that sees the rows of the test's workspace."""
+    owner.execute("SET ROLE whence_workspace")
+    owner.execute(sql.SQL("SET app.workspace_id = {}").format(workspace.workspace_id))
+    yield owner
+
+
+async def test_events_follow_one_another_in_their_session_by_the_time_at_which_they_occurred(
+    app: App, workspace: Workspace
+) -> None:
+    at = {name: START + timedelta(seconds=second) for name, second in (("a", 0), ("b", 10), ("c", 20))}
+    first, last = event(occurred_at=at["a"]), event(occurred_at=at["c"])
+    elsewhere = event(occurred_at=at["b"], session_id="another")
+    await app.ledger.append(workspace.admin, [last, elsewhere, first])
+    await app.projector.catch_up(workspace.workspace_id)
+    scope = Scope(workspace.workspace_id)
+    atlas = await around(app, scope, session_id="s1")
+    assert edges(atlas, "FOLLOWS") == {(str(last.event_id), str(first.event_id))}
+    assert next(edge for edge in atlas.edges).properties == {"delta_ms": 20_000}
+
+    late, tie = event(occurred_at=at["b"]), event(occurred_at=at["b"])
+    await app.ledger.append(workspace.admin, [late, tie])
+    await app.projector.catch_up(workspace.workspace_id)
+    order = [first, late, tie, last]
+    expected = {(str(after.event_id), str(before.event_id)) for before, after in zip(order, order[1:], strict=False)}
+    assert edges(await around(app, scope, session_id="s1"), "FOLLOWS") == expected
+
+
+async def test_a_parent_that_arrives_after_its_children_is_their_cause(
+    app: App, workspace: Workspace, rows: Connection
+) -> None:
+    parent = event(event_type="agent.invoke")
+    children = [event(parent_event_id=parent.event_id) for _ in range(3)]
+    await app.ledger.append(workspace.admin, children)
+    await app.projector.catch_up(workspace.workspace_id)
+    assert rows.execute("SELECT count(*) FROM whence.graph_waiting").fetchone() == (3,)
+    await app.ledger.append(workspace.admin, [parent])
+    await app.projector.catch_up(workspace.workspace_id)
+    assert rows.execute("SELECT count(*) FROM whence.graph_waiting").fetchone() == (0,)
+    atlas = await app.graph.lineage(Scope(workspace.workspace_id), parent.event_id, "down", Bounds())
+    assert edges(atlas, "CAUSED_BY") == {(str(child.event_id), str(parent.event_id)) for child in children}
+
+
+async def test_a_tool_call_is_also_caused_by_the_answer_that_asked_for_it(app: App, workspace: Workspace) -> None:
+    root = event(event_type="agent.invoke", occurred_at=START)
+    earlier, later, after = (
+        event(
+            event_type="llm.generate",
+            parent_event_id=root.event_id,
+            occurred_at=START + timedelta(seconds=second),
+            ended_at=START + timedelta(seconds=second + 1),
+        )
+        for second in (1, 3, 8)
+    )
+    tool = event(tool_name="search", parent_event_id=root.event_id, occurred_at=START + timedelta(seconds=5))
+    foreign = event(event_type="llm.generate", trace_id="t2", occurred_at=START + timedelta(seconds=4))
+    await app.ledger.append(workspace.admin, [root, later, earlier, foreign, after, tool])
+    await app.projector.catch_up(workspace.workspace_id)
+    atlas = await app.graph.lineage(Scope(workspace.workspace_id), tool.event_id, "up", Bounds())
+    causes = {edge.target: edge.properties["cause"] for edge in atlas.edges if edge.source == str(tool.event_id)}
+    assert causes == {str(root.event_id): "direct", str(later.event_id): "inferred"}
+    assert str(earlier.event_id) not in atlas.nodes
+
+
+async def test_entities_are_known_by_their_normal_names_and_likeness_is_told_not_merged(
+    app: App, workspace: Workspace
+) -> None:
+    names = ("Web Search", "web  search", "web_serach", "web_search", "web_search_2", "web_search_3")
+    events = [event(tool_name=name, session_id=f"s{place}") for place, name in enumerate(names)]
+    await app.ledger.append(workspace.admin, events)
+    await app.projector.catch_up(workspace.workspace_id)
+    scope = Scope(workspace.workspace_id)
+    tools: dict[str, str] = {}
+    same: set[tuple[str, str]] = set()
+    for one in events:
+        atlas = await app.graph.subgraph(scope, Anchor(event_id=one.event_id), Bounds(max_depth=1))
+        tools[one.tool_name or ""] = next(edge.target for edge in atlas.edges if edge.edge_type == "REFERENCES")
+        same |= edges(await around(app, scope, session_id=one.session_id), "SAME_AS")
+    assert tools["Web Search"] == tools["web  search"]
+    assert len(set(tools.values())) == 5
+    assert ("tool:web_search", "tool:web_serach") in same
+    assert not any("_2" in one and "_3" in other for one, other in same)
+
+
+async def test_an_alias_counts_from_its_event_on(app: App, workspace: Workspace) -> None:
+    alias = {"entity_type": "tool", "name": "search", "alias": "the Finder"}
+    events = [
+        event(tool_name="the finder", session_id="before"),
+        event(alias, event_type="entity.alias", tool_name=None),
+        event(tool_name="The  Finder", session_id="after"),
+    ]
+    await app.ledger.append(workspace.admin, events)
+    await app.projector.catch_up(workspace.workspace_id)
+    scope = Scope(workspace.workspace_id)
+    before, after = [await around(app, scope, session_id=name) for name in ("before", "after")]
+    assert {target for _, target in edges(before, "REFERENCES")} == {"tool:the finder"}
+    assert {target for _, target in edges(after, "REFERENCES")} == {"tool:search"}
+    assert edges(before, "SAME_AS") == {("tool:the finder", "tool:search")}
+
+
+async def test_names_in_payloads_are_found_and_are_nowhere_in_clear(
+    app: App, workspace: Workspace, rows: Connection
+) -> None:
+    events = [
+        event(said("Ask Alice Johnson about Paris"), user_id="ann", trace_id="t1"),
+        event(said("Did Alice Jonson answer?"), user_id="ann", trace_id="t2"),
+        event(said("Alice Johnson is on holiday"), user_id="bob", trace_id="t3"),
+    ]
+    await app.ledger.append(workspace.admin, events)
+    await app.projector.catch_up(workspace.workspace_id)
+    atlas = await around(app, Scope(workspace.workspace_id), session_id="s1")
+    assert {"name:alice johnson", "name:alice jonson", "name:paris"} <= set(atlas.nodes)
+    assert ("name:alice jonson", "name:alice johnson") in edges(atlas, "SAME_AS")
+    for table in ("entities", "edges", "vectors", "waiting", "aliases", "timeline"):
+        text = str(
+            rows.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier("whence", f"graph_{table}"))).fetchall()
+        )
+        assert "lice" not in text
+    mine = await around(app, Scope(workspace.workspace_id, "bob"), session_id="s1")
+    assert set(mine.nodes) == {str(events[2].event_id), "name:alice johnson", "user:bob"}
+
+
+async def test_texts_that_are_alike_in_other_traces_are_connected(app: App, workspace: Workspace) -> None:
+    texts = (
+        ("t1", "Please book me a train from Berlin to Munich tomorrow morning"),
+        ("t1", "Please book me a train from Berlin to Munich tomorrow morning"),
+        ("t2", "Please book me a train from Berlin to Munich tomorrow"),
+        ("t3", "The quarterly numbers of the sales team look wrong"),
+    )
+    events = [event(said(text), trace_id=trace, user_id="ann") for trace, text in texts]
+    elsewhere = event(said(texts[0][1]), trace_id="t9", user_id="bob")
+    await app.ledger.append(workspace.admin, [*events, elsewhere])
+    await app.projector.catch_up(workspace.workspace_id)
+    atlas = await around(app, Scope(workspace.workspace_id), session_id="s1")
+    ids = [str(one.event_id) for one in events]
+    assert edges(atlas, "SIMILAR_TO") == {(ids[2], ids[0]), (ids[2], ids[1])}
+    scores = [edge.properties["score"] for edge in atlas.edges if edge.edge_type == "SIMILAR_TO"]
+    assert all(0.85 <= float(score) <= 1 for score in scores)
+
+
+async def test_a_summary_points_at_what_it_sums_up_whichever_comes_first(app: App, workspace: Workspace) -> None:
+    early, late = event(), event()
+    ids = [str(early.event_id), str(late.event_id)]
+    summary = event({"text": "they did it", "summarizes": ids}, event_type="session.summary")
+    await app.ledger.append(workspace.admin, [early, summary])
+    await app.projector.catch_up(workspace.workspace_id)
+    await app.ledger.append(workspace.admin, [late])
+    await app.projector.catch_up(workspace.workspace_id)
+    atlas = await app.graph.lineage(Scope(workspace.workspace_id), summary.event_id, "up", Bounds())
+    assert edges(atlas, "SUMMARIZES") == {(str(summary.event_id), one) for one in ids}
+    assert atlas.nodes[str(summary.event_id)].node_type == "summary"
+
+
+async def test_a_poisoned_event_is_set_aside_and_the_rest_goes_on(
+    app: App, workspace: Workspace, rows: Connection, damage: Callable[[str], None]
+) -> None:
+    events = [event(said(f"Message {number} for Bob Stone"), user_id="ann") for number in range(9)]
+    await app.ledger.append(workspace.admin, events)
+    damage("UPDATE whence.payloads SET ciphertext = ciphertext || '\\x00' WHERE global_position = 3")
+    # An event whose edge the database refuses: it has become its own parent.
+    damage("ALTER TABLE whence.events DROP CONSTRAINT events_not_own_parent")
+    damage("UPDATE whence.events SET parent_event_id = event_id WHERE global_position = 6")
+    damage(
+        "ALTER TABLE whence.events ADD CONSTRAINT events_not_own_parent CHECK (parent_event_id <> event_id) NOT VALID"
+    )
+    assert await app.projector.catch_up(workspace.workspace_id) == 9
+    aside = rows.execute("SELECT position, reason FROM whence.graph_set_aside ORDER BY position").fetchall()
+    assert [position for position, _ in aside] == [3, 6]
+    assert "decrypt" in aside[0][1]
+    assert aside[1][1] == "CheckViolation (graph_edges_not_to_itself)"
+    placed = rows.execute("SELECT position FROM whence.graph_timeline ORDER BY position").fetchall()
+    assert [position for (position,) in placed] == [1, 2, 3, 4, 5, 7, 8, 9]
+
+
+async def test_two_workers_project_each_event_once(app: App, workspace: Workspace, rows: Connection) -> None:
+    events = [event(said(f"Message {n} for Bob Stone"), agent_id="a", user_id="ann") for n in range(300)]
+    await app.ledger.append(workspace.admin, events)
+    await asyncio.gather(*(app.projector.catch_up(workspace.workspace_id, 7) for _ in range(4)))
+    assert rows.execute("SELECT count(*) FROM whence.graph_timeline").fetchone() == (300,)
+    assert rows.execute("SELECT position FROM whence.graph_builds").fetchall() == [(300,)]
+
+
+async def test_the_worker_sees_how_far_workspaces_are_and_nothing_of_what_is_in_them(
+    app: App, workspace: Workspace, raw_app: Connection
+) -> None:
+    await app.ledger.append(workspace.admin, [event(user_id="ann")])
+    assert (workspace.workspace_id, 1, 0) in await app.projector.behind()
+    with raw_app.transaction():
+        raw_app.execute("SET LOCAL ROLE whence_worker")
+        for table in ("events", "payloads", "users", "user_keys", "subject_keys", "graph_edges", "graph_entities"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), raw_app.transaction():
+                raw_app.execute(sql.SQL("SELECT 1 FROM {}").format(sql.Identifier("whence", table)))
+    async with app.database.transaction(EVERY_WORKSPACE) as tx:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            await tx.execute("UPDATE whence.graph_builds SET position = 0")
+
+
+async def test_lag_is_measured(app: App, workspace: Workspace) -> None:
+    await app.ledger.append(workspace.admin, [event(event_id=uuid.uuid4()) for _ in range(5)])
+    await app.projector.measure()
+    assert (app.registry.get_sample_value("whence_projection_lag_events") or 0) >= 5
+    assert (app.registry.get_sample_value("whence_projection_lag_seconds") or 0) > 0
