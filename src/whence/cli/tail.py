@@ -12,7 +12,7 @@ from whence.errors import NotFound
 from whence.ledger import MAX_PAGE_EVENTS
 from whence.wire import StoredEvent
 
-_COLOURS = {"failed": "red", "timeout": "red", "running": "yellow", "pending": "yellow"}
+STATUS_COLOURS = {"failed": "red", "timeout": "red", "running": "yellow", "pending": "yellow"}
 
 
 async def show_tail(app: App, workspace: str, after: int | None, lines: int, follow: bool, as_json: bool) -> None:
@@ -47,12 +47,12 @@ def _line(event: StoredEvent) -> Text:
     line.append(f"{event.global_position:>8}  ", "bold")
     line.append(f"{event.occurred_at:%Y-%m-%d %H:%M:%S}  ", "dim")
     line.append(f"{event.event_type:<16}  ", "cyan")
-    line.append(f"{_shown(event.tool_name or event.agent_id or '-'):<20.20}  ")
-    line.append(f"{_shown(event.session_id):<20.20}  ")
-    line.append(event.status or "-", _COLOURS.get(event.status or "", "green"))
+    line.append(f"{shown(event.tool_name or event.agent_id or '-'):<20.20}  ")
+    line.append(f"{shown(event.session_id):<20.20}  ")
+    line.append(event.status or "-", STATUS_COLOURS.get(event.status or "", "green"))
     return line
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Ids are anybody's to choose, and a terminal obeys control characters."""
     return "".join(character if character.isprintable() else "·" for character in text)
