@@ -111,10 +111,11 @@ WHERE e.workspace_id = %(workspace_id)s AND e.global_position > %(lo)s::bigint A
 
 -- name: project_references
 -- What envelopes tell of: the agent, the tool, the user and the resource. Each is known by its name and the user whose
--- event it is; the first event that tells of one gives it its number. Returns what is new.
-WITH mention AS MATERIALIZED (
-    SELECT e.global_position << 6 AS node, e.user_id, coalesce(e.user_id, '') AS owner, m.entity_type, m.name, m.role,
-        m.place
+-- event it is; the first event that tells of one gives it its number. Returns what is new and may be like another.
+-- There is no join between the steps: the planner does not know how many rows a batch has, and would nest loops.
+WITH mention AS (
+    SELECT m.entity_type, m.name, m.role, e.user_id, array_agg(e.global_position << 6) AS nodes,
+        min((e.global_position << 6) + m.place) AS first_node
     FROM whence.events e, LATERAL (VALUES
         ('agent', e.agent_id, 'agent'::whence.edge_role, 1),
         ('tool', e.tool_name, 'instrument', 2),
@@ -123,31 +124,32 @@ WITH mention AS MATERIALIZED (
     ) m (entity_type, name, role, place)
     WHERE e.workspace_id = %(workspace_id)s AND e.global_position > %(lo)s::bigint
       AND e.global_position <= %(hi)s::bigint AND m.name IS NOT NULL
-), named AS MATERIALIZED (
-    SELECT entity_type, name, owner, min(node + place) AS node, whence.graph_name_key(entity_type, name) AS name_key
-    FROM mention GROUP BY entity_type, name, owner
+    GROUP BY m.entity_type, m.name, m.role, e.user_id
+), keyed AS MATERIALIZED (
+    SELECT *, coalesce(user_id, '') AS owner, whence.graph_name_key(entity_type, name) AS name_key FROM mention
 ), known AS MATERIALIZED (
-    SELECT n.entity_type, n.name, n.owner, n.name_key, n.node AS first_node, coalesce(a.node, w.node, g.node) AS node
-    FROM named n
-    LEFT JOIN whence.graph_aliases a ON a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer
-        AND a.entity_type = n.entity_type AND a.name_key = n.name_key AND a.owner = n.owner AND a.subject_id = ''
-    LEFT JOIN whence.graph_aliases w ON w.workspace_id = %(workspace_id)s AND w.build = %(build)s::integer
-        AND w.entity_type = n.entity_type AND w.name_key = n.name_key AND w.owner = '' AND w.subject_id = ''
-    LEFT JOIN whence.graph_entities g ON g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer
-        AND g.entity_type = n.entity_type AND g.name_key = n.name_key AND g.owner = n.owner AND g.subject_id = ''
+    SELECT k.*, min(k.first_node) OVER (PARTITION BY k.entity_type, k.name_key, k.owner) AS new_node, coalesce(
+        (SELECT a.node FROM whence.graph_aliases a
+         WHERE a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer AND a.entity_type = k.entity_type
+           AND a.name_key = k.name_key AND a.owner = k.owner AND a.subject_id = ''),
+        (SELECT a.node FROM whence.graph_aliases a
+         WHERE a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer AND a.entity_type = k.entity_type
+           AND a.name_key = k.name_key AND a.owner = '' AND a.subject_id = ''),
+        (SELECT g.node FROM whence.graph_entities g
+         WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.entity_type = k.entity_type
+           AND g.name_key = k.name_key AND g.owner = k.owner AND g.subject_id = '')
+    ) AS known_node
+    FROM keyed k
 ), fresh AS (
     INSERT INTO whence.graph_entities (workspace_id, build, node, entity_type, name_key, user_id, name)
-    SELECT DISTINCT ON (entity_type, name_key, owner)
-        %(workspace_id)s, %(build)s::integer, first_node, entity_type, name_key, nullif(owner, ''), name
-    FROM known WHERE node IS NULL
-    ORDER BY entity_type, name_key, owner, first_node
+    SELECT %(workspace_id)s, %(build)s::integer, new_node, entity_type, name_key, user_id, name
+    FROM known WHERE known_node IS NULL AND first_node = new_node
     RETURNING node, entity_type, name_key, owner
 ), told AS (
     INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, user_id)
-    SELECT %(workspace_id)s, %(build)s::integer, m.node, coalesce(k.node, f.node), 'REFERENCES', m.role, m.user_id
-    FROM mention m
-    JOIN known k ON k.entity_type = m.entity_type AND k.name = m.name AND k.owner = m.owner
-    LEFT JOIN fresh f ON f.entity_type = k.entity_type AND f.name_key = k.name_key AND f.owner = k.owner
+    SELECT %(workspace_id)s, %(build)s::integer, unnest(nodes), coalesce(known_node, new_node), 'REFERENCES', role,
+        user_id
+    FROM known
 )
 SELECT node, entity_type, name_key, owner FROM fresh
 WHERE entity_type IN ('agent', 'tool') ORDER BY node;
