@@ -116,7 +116,27 @@ def test_scripts_without_capitals_have_no_names(text: str) -> None:
     assert found(text) == []
 
 
-WORDS = st.sampled_from("Alice van Corp. the of J. @bob a@b.co http://x.yz/ NASA GPT-4o 's , . \n ( Ünal".split(" "))
+WORDS = st.sampled_from(
+    [
+        "Alice",
+        "van",
+        "Corp.",
+        "the",
+        "of",
+        "J.",
+        "@bob",
+        "a@b.co",
+        "http://x.yz/",
+        "NASA",
+        "GPT-4o",
+        "'s",
+        ",",
+        ".",
+        "\n",
+        "(",
+        "Ünal",
+    ]
+)
 
 
 @given(st.text(max_size=500) | st.lists(WORDS).map(" ".join) | st.lists(WORDS).map("".join))
@@ -206,6 +226,7 @@ def test_a_normal_form_is_its_own(name: str) -> None:
     ("one", "other"),
     [
         ("john smith", "smith john"),
+        ("smith, john", "john smith"),
         ("jon smith", "john smith"),
         ("microsoft", "microsft"),
         ("alice smith", "alice b smith"),
@@ -250,9 +271,9 @@ def test_the_nearest_come_first_and_the_earlier_of_equals() -> None:
     assert nearest("ibm", ["ibm", "ibn"]) == [(0, 1.0)]
 
 
-NAMES = st.lists(st.sampled_from("john jon smith smyth smit agent 1 2 acme east west".split()), max_size=3).map(
-    " ".join
-)
+NAMES = st.lists(
+    st.sampled_from(["john", "jon", "smith", "smyth", "smit", "agent", "1", "2", "acme", "east", "west"]), max_size=3
+).map(" ".join)
 
 
 @given(NAMES, st.lists(NAMES, max_size=8))

@@ -223,7 +223,7 @@ def test_system_prompts_and_definitions_are_nowhere() -> None:
     ],
 )
 def test_a_tool_that_ran(payload: dict[str, Any]) -> None:
-    assert ("object", "Oslo") in told("tool.execute", payload)
+    assert told("tool.execute", payload) == [("object", "Oslo")]
     assert line("tool.execute", payload) == "-> find(city: Oslo, days: 3)"
     assert line("tool.execute", payload | {"output": "cold"}) == "-> find(city: Oslo, days: 3) | cold"
 
@@ -319,6 +319,11 @@ def test_what_is_not_json_says_nothing(payload: bytes) -> None:
     assert main_text("a.b", payload) == excerpt("a.b", payload) == ""
 
 
+def test_a_key_that_a_span_has_too_hides_nothing() -> None:
+    payload = {"scope": "some scope", "query": "Where?", "hits": [{"text": "Here."}]}
+    assert told("memory.recall", payload) == [("object", "some scope"), ("object", "Where?"), ("result", "Here.")]
+
+
 def test_a_text_by_itself_is_a_passage() -> None:
     assert told("a.b", "hello there") == [("object", "hello there")]
 
@@ -373,12 +378,11 @@ def test_no_text_has_a_character_that_postgres_refuses() -> None:
 
 # Whatever comes
 
-KEYS = st.sampled_from(
-    """
+PLACES = """
     input output input_messages output_messages tool arguments result retrieval query documents memory records messages
     role type content parts text data kwargs lc tool_calls function name body status_message scope response
-    """.split()
-)
+"""
+KEYS = st.sampled_from(PLACES.split())
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.sampled_from(["user", "tool_call", "text"])
 )

@@ -159,8 +159,9 @@ def infer(query: str) -> Inference:
     if not found:
         return Inference({"general": 1.0}, "no word of the question tells")
     scores: dict[Intent, float] = {intent: _score(cues) for intent, cues in found.items()}
-    best = sorted(scores, key=lambda intent: (-scores[intent], INTENTS.index(intent)))[:MAX_INTENTS]
-    followed = [intent for intent in best if scores[intent] * 2 > scores[best[0]]]
+    best: list[Intent] = [intent for intent in INTENTS if intent in scores]
+    best.sort(key=scores.__getitem__, reverse=True)
+    followed: list[Intent] = [intent for intent in best[:MAX_INTENTS] if scores[intent] * 2 > scores[best[0]]]
     total = sum(scores.values()) + DOUBT
     how = "; ".join(f"{intent} by " + ", ".join(f'"{word}"' for _, word in found[intent]) for intent in followed)
     return Inference({intent: scores[intent] / total for intent in followed}, how)

@@ -163,6 +163,7 @@ def _statements(event_type: str, payload: bytes) -> list[_Said]:
 
 
 _ARGUMENTS = ("arguments", "args", "kwargs", "parameters", "input", "inputs")
+_CALL = ("tool_name", "name", *_ARGUMENTS)
 
 
 def _inputs(event_type: str, payload: JsonObject, reader: "_Reader") -> Iterator[_Said]:
@@ -179,8 +180,9 @@ def _inputs(event_type: str, payload: JsonObject, reader: "_Reader") -> Iterator
     yield from reader.values(_field(payload, "retrieval", "input_documents"), "object", "document")
     yield from _memory(event_type, payload, reader)
     yield from reader.values(payload.get("body"), "object")
-    if not ("scope" in payload or "resource" in payload):
-        known = {*CONTENT_KEYS, *(_ARGUMENTS if called else ())}
+    # A span's other keys say how it was recorded.
+    if not any(isinstance(payload.get(key), dict) for key in ("scope", "resource")):
+        known = {*CONTENT_KEYS, "body", "status_message", *(_CALL if called else ())}
         others: JsonObject = {key: value for key, value in payload.items() if key not in known}
         yield from reader.values(others, None)
 
@@ -255,8 +257,8 @@ _MEDIA = frozenset({"uri", "blob", "file", "image", "image_url", "input_image", 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 _RESULTS = _keys(
     """
-    answer answers choices completion completions documents error generations output output_messages outputs reply
-    response responses result results
+    answer answers choices completion completions documents error generations hits matches output output_messages
+    outputs reply response responses result results
     """
 )
 _LEFT_OUT = _keys(
