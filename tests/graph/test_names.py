@@ -83,6 +83,7 @@ def test_an_everyday_word_is_no_name(text: str) -> None:
         ("www.Example.org, or", [("www.Example.org", "https://www.example.org")]),
         ("to Bob.Smith@Example.com.", [("Bob.Smith@Example.com", "bob.smith@example.com")]),
         ("thanks @alice_w!", [("@alice_w", "@alice_w")]),
+        ("www.a.org/?u=http://b.c", [("www.a.org/?u=http://b.c", "https://www.a.org/?u=http://b.c")]),
         (
             "https://example.com/@alice and ssh user@host",
             [("https://example.com/@alice", "https://example.com/@alice")],
@@ -96,6 +97,9 @@ def test_links_are_found_and_compared_without_what_does_not_count(text: str, lin
 
 def test_a_password_in_a_link_is_not_kept() -> None:
     assert found("from https://bob:hunter2@example.com/x now") == ["https://example.com/x"]
+    assert found("https://b:hunter2@a.com/?u=http://b.com") == ["https://a.com/?u=http://b.com"]
+    assert found(f"https://bob:hunter2@example.com/{'x' * 200}") == []
+    assert found("by postgres://bob:hunter2@db.example.com/x") == []
 
 
 def test_a_long_query_is_left_out_and_a_long_link_is_none() -> None:

@@ -61,7 +61,7 @@ def names_in(text: str) -> list[Name]:
     # Most texts have no links, and these look-ups say so. What is part of a link is not looked at again.
     if "://" in text or "www." in text:
         hits += islice(_urls(text), MAX_NAMES)
-        text = _blanked(text, hits)
+        text = _URL.sub(lambda url: "|" * len(url[0]), text)
     if "@" in text:
         mentions = list(islice(_mentions(text), MAX_NAMES))
         hits += mentions
@@ -98,7 +98,7 @@ def _ended(url: str) -> str:
 
 def _url(url: str) -> Name | None:
     """Without what a server does not see or what is a secret: the fragment, and a user with a password."""
-    scheme, mark, rest = url.partition("#")[0].rpartition("://")
+    scheme, mark, rest = url.partition("#")[0].partition("://") if url[0] in "hH" else ("", "", url.partition("#")[0])
     cut = min((at for sign in "/?" if (at := rest.find(sign)) >= 0), default=len(rest))
     host, path = rest[:cut].rpartition("@")[2], rest[cut:]
     if len(scheme) + len(host) + len(path) + 3 > MAX_NAME_CHARACTERS:
@@ -116,12 +116,18 @@ def _mentions(text: str) -> Iterator[_Found]:
         before = text[max(0, start - _MAX_LOCAL - 1) : start]
         local = before[len(before.rstrip(_LOCAL)) :].lstrip(".-")
         found = text[start - len(local) : end]
-        if len(found) > MAX_NAME_CHARACTERS or len(local) > _MAX_LOCAL:
+        if len(found) > MAX_NAME_CHARACTERS or len(local) > _MAX_LOCAL or _in_address(start, text):
             continue
         if local and "." in match[0]:
             yield _Found(start - len(local), end, Name("link", found, found.lower()))
         elif not local and not before[-1:].isalnum() and before[-1:] != "@" and len(found) > 2:
             yield _Found(start, end, Name("link", found, found.lower()))
+
+
+def _in_address(at: int, text: str) -> bool:
+    """Whether the sign stands in an address of any scheme, where a password is before it."""
+    words = text[max(0, at - MAX_NAME_CHARACTERS) : at].split()
+    return bool(words) and "://" in words[-1]
 
 
 def _blanked(text: str, links: Iterable[_Found]) -> str:
