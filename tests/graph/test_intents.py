@@ -1,13 +1,13 @@
 """Which intent a question has, and what an intent means for the walk."""
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whence.graph.intents import INTENTS, MAX_INTENTS, WEIGHTS, infer, weights
-from whence.wire import EdgeType
+from whence.graph.intents import EDGES, INTENTS, MAX_INTENTS, WEIGHTS, infer, weights
 
 TUNED = """
 why         Why did the deployment fail last night?
@@ -127,3 +127,90 @@ general     Good morning
 general     Can you help?
 """
 """Written after the rules were settled, and not used to change them."""
+
+
+def accuracy(labelled: str) -> float:
+    rows = [line.split(maxsplit=1) for line in labelled.strip().splitlines()]
+    return sum(next(iter(infer(question).intents)) == intent for intent, question in rows) / len(rows)
+
+
+def test_at_least_85_of_100_questions_are_understood() -> None:
+    assert len(TUNED.strip().splitlines()) >= 60
+    assert accuracy(TUNED) >= 0.85
+    assert accuracy(HELD) >= 0.85
+
+
+@pytest.mark.parametrize("question", [line.split(maxsplit=1)[1] for line in TUNED.strip().splitlines()])
+def test_the_best_intent_comes_first_and_doubt_is_left(question: str) -> None:
+    confidences = list(infer(question).intents.values())
+    assert confidences == sorted(confidences, reverse=True)
+    assert sum(confidences) < 1 or confidences == [1.0]
+
+
+def test_the_answer_says_which_words_decided() -> None:
+    assert infer("Why did it stop?").how == 'why by "why"'
+    assert infer("Hello there").how == "no word of the question tells"
+    both = infer("When did it stop, and why?")
+    assert set(both.intents) == {"why", "when"}
+    assert both.how == 'why by "why"; when by "when"'
+
+
+def test_a_question_without_a_cue_is_general() -> None:
+    for question in ("", "   ", "?", "北京的天气怎么样", "ok"):
+        assert infer(question).intents == {"general": 1.0}
+
+
+@given(
+    st.text(max_size=300)
+    | st.lists(st.sampled_from(["why", "when", "what", "who", "how", "my", "like", "is", "the", "did"])).map(" ".join)
+)
+def test_any_text_is_a_question(question: str) -> None:
+    intents = infer(question).intents
+    assert 1 <= len(intents) <= MAX_INTENTS
+    assert set(intents) <= set(INTENTS)
+    assert all(0 < confidence <= 1 for confidence in intents.values())
+    assert sum(intents.values()) <= 1 + 1e-9
+    assert all(1 <= weight <= 5 for weight in weights(intents).values())
+
+
+def test_the_weights_that_the_specification_names() -> None:
+    assert dict(WEIGHTS["why"]) == {
+        "CAUSED_BY": 5,
+        "REFERENCES": 2,
+        "SIMILAR_TO": 1.5,
+        "FOLLOWS": 1,
+        "SUMMARIZES": 1,
+        "DERIVED_FROM": 1,
+        "SAME_AS": 1,
+    }
+    for intent, edge in (("when", "FOLLOWS"), ("what", "REFERENCES"), ("related", "SIMILAR_TO")):
+        assert {name for name, weight in WEIGHTS[intent].items() if weight != 1} == {edge}
+        assert WEIGHTS[intent][edge] == 5
+
+
+def test_the_weights_are_documented() -> None:
+    lines = (Path(__file__).parents[2] / "docs" / "reference" / "intents.md").read_text().splitlines()
+    table = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    edges = table[0][1:-1]
+    documented = {row[0]: dict(zip(edges, map(float, row[1:-1]), strict=True)) for row in table[2:]}
+    assert documented == {
+        intent: {edge: weight for edge, weight in own.items() if edge != "SAME_AS"} for intent, own in WEIGHTS.items()
+    }
+
+
+def test_every_intent_weighs_every_edge() -> None:
+    assert set(WEIGHTS) == set(INTENTS)
+    for own in WEIGHTS.values():
+        assert set(own) == set(EDGES)
+        assert all(1 <= weight <= 5 for weight in own.values())
+
+
+def test_weights_blend_by_confidence_and_the_rest_is_general() -> None:
+    assert weights({"why": 1.0}) == dict(WEIGHTS["why"])
+    assert weights({}) == weights({"general": 1.0}) == dict(WEIGHTS["general"])
+    half = weights({"why": 0.5})
+    assert half["CAUSED_BY"] == 3
+    assert half["FOLLOWS"] == 1
+    both = weights({"why": 0.5, "when": 0.25})
+    assert math.isclose(both["CAUSED_BY"], 3)
+    assert math.isclose(both["FOLLOWS"], 2)

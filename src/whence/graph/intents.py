@@ -13,6 +13,8 @@ from whence.wire import EdgeType
 Intent: TypeAlias = Literal["why", "when", "what", "related", "who_is", "how_does", "personalize", "general"]
 INTENTS: Final[tuple[Intent, ...]] = get_args(Intent)
 
+EDGES: Final[tuple[EdgeType, ...]] = get_args(EdgeType)
+
 MAX_INTENTS = 3
 """Followed at once; the weaker ones are left to `general`."""
 
@@ -20,7 +22,7 @@ MAX_QUESTION_CHARACTERS = 1_000
 """Of a question that are looked at."""
 
 DOUBT = 1.0
-"""What speaks against every intent, in the unit of the cues: one weak cue leaves as much doubt as it gives certainty."""
+"""What speaks against every intent, in the unit of a cue's strength: a bare question word leaves a third in doubt."""
 
 
 class Inference(NamedTuple):
@@ -89,9 +91,10 @@ _CUES: Final = [
         "why",
         5,
         r"why|how come|what for|(?:root )?causes?|caused|causing|reasons?|rationale|motivation|motives?|purpose",
-        r"led (?:up )?to|leads to|trigger(?:s|ed)|gave rise|contribut\w+|(?:end|wind|wound)(?:ed|s)? up|resulted (?:in|from)",
-        r"what (?:made|makes|explains?|drove|drives|prompted)|on what (?:grounds|basis)|justif\w+|due to|thanks to what",
-        r"went wrong|gone wrong|goes wrong|at fault|to blame|(?:is|was|are|were|'s|reasons?) behind|responsible for|consequences? of|origins? of",
+        r"led (?:up )?to|leads to|trigger(?:s|ed)|gave rise|contribut\w+|(?:end|wind|wound)(?:ed|s)? up|resulted from",
+        r"what (?:made|makes|explains?|drove|drives|prompted)|on what (?:grounds|basis)|justif\w+|due to",
+        r"went wrong|gone wrong|goes wrong|at fault|to blame|(?:is|was|are|were|'s|reasons?) behind|responsible for",
+        r"consequences? of|origins? of",
     ),
     *_cues("why", 2, r"because|responsible|blame|fail(?:ed|s|ing|ures?)|explanation"),
     *_cues(
@@ -99,8 +102,8 @@ _CUES: Final = [
         4,
         r"when|what time|(?:what|which) (?:day|date|week|month|year|order|sequence)|timeline|chronolog\w+|duration",
         r"how (?:long|often|recently|soon|old|late|early|many (?:seconds|minutes|hours|days|weeks|months|years|times))",
-        r"sequence of|history of|(?:last|first|latest|previous|next) (?:time|step|event)|deadline|due|expir(?:e[sd]?|y)",
-        r"(?:happened|came|comes|happens|changed?|did|done?) (?:right |just )?(?:before|after|next|first|last|since|then)",
+        r"sequence of|history of|(?:last|first|latest|previous|next) (?:time|step|event)|deadline|due|expir\w+",
+        r"(?:happen(?:ed|s)|came|comes|changed?|did|done?) (?:right |just )?(?:before|after|next|first|last|since)",
         r"happened (?:on|in|at|between|during|yesterday|today|earlier|this)|right (?:before|after)|by (?:now|then)",
     ),
     *_cues(
@@ -113,25 +116,25 @@ _CUES: Final = [
         "related",
         5,
         r"similar(?:ly|ities|ity)?|relat(?:ed|es?|ions?|ionships?)|alike|resembl\w+|analog\w+|comparable|associat\w+",
-        r"(?:anything|something|others?|cases?|issues?|tickets?|incidents?|questions?|ones?|more|examples?|things) like",
-        r"like (?:this|that|these|those|it)(?: one)?|(?:this|that|it|these) before|(?:connect|link)\w* (?:to|with|between)",
+        r"(?:anything|something|others?|cases?|issues?|tickets?|incidents?|questions?|ones?|more|examples?) like",
+        r"like (?:this|that|these|those|it)|(?:this|that|it|these) before|(?:connect|link)\w* (?:to|with|between)",
         r"other (?:cases|examples|incidents|tickets|issues|runs|sessions|questions|times|places)|in common|overlap\w*",
-        r"same (?:kind|sort|type|problem|issue|error|question|pattern|mistake|thing)|close(?:st)? to|nearest|parallels?",
+        r"same (?:kind|sort|type|problem|issue|error|question|pattern|mistake|thing)|close(?:st)? to|parallels?",
         r"duplicates?|match(?:es|ing)|along the lines of|goes? (?:together )?with|belongs? together",
     ),
     *_cues(
         "who_is",
         4,
         r"who|who['’]s|whom|whose|which (?:person|user|customer|people|agent|colleague|team|contact|employee|client)",
-        r"job title|(?:role|position|job|title) (?:at|in|of|on|here|there)|in charge|contact (?:person|for|at)|biography",
+        r"job title|(?:role|position|job|title) (?:at|in|of|on)|in charge|contact (?:person|for|at)|biography",
         r"(?:works?|worked|working|employed) (?:for|at|with)|background (?:of|on)|owners? of|authors? of|name of the",
     ),
     *_cues(
         "how_does",
         4,
-        rf"how {_DO}(?:n['’]t)?|how to|how {_BE}|(?:walk|talk|take) me through|workflow|mechanisms?|mechanics|procedure",
+        rf"how {_DO}(?:n['’]t)?|how to|how {_BE}|(?:walk|talk|take) me through|workflow|mechanisms?|procedure",
         r"steps (?:to|for|of|in)|(?:right|best|correct|usual|recommended) way|way to|process (?:for|of)|\w+ process",
-        r"internally|under the hood|behind the scenes|what happens (?:if|inside|to)|instructions|tutorial|method (?:for|of)",
+        r"internally|under the hood|behind the scenes|what happens (?:if|inside|to)|instructions|method (?:for|of)",
     ),
     *_cues("how_does", 2, r"how|explain|describe|steps?|works|guide"),
     *_cues(
@@ -151,40 +154,38 @@ _CUES: Final = [
 
 
 def infer(query: str) -> Inference:
-    """The intents of a question with the confidence in each, and the words that gave them away.
-
-    The strongest cue of an intent counts whole and its others by half, so that one phrase beats a heap of hints.
-    """
+    """The intents of a question with the confidence in each, the best first, and the words that gave them away."""
     found = _found(query[:MAX_QUESTION_CHARACTERS].lower())
     if not found:
-        return Inference({"general": 1.0}, "no word of the question gives an intent away")
-    scores = {intent: _score([cue.strength for cue, _ in cues]) for intent, cues in found.items()}
-    best = sorted(scores, key=lambda intent: (-scores[intent], INTENTS.index(intent)))[:MAX_INTENTS]
-    followed = [intent for intent in best if scores[intent] * 2 > scores[best[0]]]
+        return Inference({"general": 1.0}, "no word of the question tells")
+    scores: dict[Intent, float] = {intent: _score(cues) for intent, cues in found.items()}
+    best: list[Intent] = [intent for intent in INTENTS if intent in scores]
+    best.sort(key=scores.__getitem__, reverse=True)
+    followed: list[Intent] = [intent for intent in best[:MAX_INTENTS] if scores[intent] * 2 > scores[best[0]]]
     total = sum(scores.values()) + DOUBT
-    words = "; ".join(f"{intent}: " + ", ".join(f'"{word}"' for _, word in found[intent]) for intent in followed)
-    return Inference(
-        {intent: round(scores[intent] / total, 4) for intent in followed}, f"the words of the question, {words}"
-    )
+    how = "; ".join(f"{intent} by " + ", ".join(f'"{word}"' for _, word in found[intent]) for intent in followed)
+    return Inference({intent: scores[intent] / total for intent in followed}, how)
 
 
 def weights(intents: Mapping[str, float]) -> dict[EdgeType, float]:
     """The weights of the edge types for intents of some confidence; what is missing to 1 counts as `general`."""
-    certain = sum(intents.values())
-    blend = {edge: weight * max(0.0, 1 - certain) for edge, weight in WEIGHTS["general"].items()}
-    for intent in INTENTS:
-        for edge, weight in WEIGHTS[intent].items():
-            blend[edge] += weight * intents.get(intent, 0.0)
-    return blend
+    shares: dict[Intent, float] = {intent: intents.get(intent, 0.0) for intent in INTENTS}
+    shares["general"] += max(0.0, 1 - sum(shares.values()))
+    return {edge: sum(share * WEIGHTS[intent][edge] for intent, share in shares.items()) for edge in EDGES}
 
 
-def _found(question: str) -> dict[Intent, list[tuple[_Cue, str]]]:
-    found: dict[Intent, list[tuple[_Cue, str]]] = {}
+_Cues: TypeAlias = list[tuple[_Cue, str]]
+
+
+def _found(question: str) -> dict[Intent, _Cues]:
+    found: dict[Intent, _Cues] = {}
     for cue in _CUES:
         if (match := cue.words.search(question)) is not None:
             found.setdefault(cue.intent, []).append((cue, match[0]))
     return found
 
 
-def _score(strengths: list[float]) -> float:
+def _score(cues: _Cues) -> float:
+    """The strongest cue counts whole and the others by half, so that one phrase beats a heap of hints."""
+    strengths = [cue.strength for cue, _ in cues]
     return max(strengths) + (sum(strengths) - max(strengths)) / 2

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
-from unicodedata import normalize
+from unicodedata import category, normalize
 
 from rapidfuzz import fuzz, process
 from rapidfuzz.distance import Indel
@@ -38,6 +38,10 @@ MIN_FUZZY_CHARACTERS = 5
 """Of a shorter name every letter counts: Iran and Iraq."""
 
 
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 class Name(NamedTuple):
     entity_type: Literal["name", "link"]
     name: str
@@ -57,7 +61,7 @@ def names_in(text: str) -> list[Name]:
     # Most texts have no links, and these look-ups say so. What is part of a link is not looked at again.
     if "://" in text or "www." in text:
         hits += islice(_urls(text), MAX_NAMES)
-        text = _blanked(text, hits)
+        text = _URL.sub(lambda url: "|" * len(url[0]), text)
     if "@" in text:
         mentions = list(islice(_mentions(text), MAX_NAMES))
         hits += mentions
@@ -71,7 +75,7 @@ def names_in(text: str) -> list[Name]:
 
 # --- links ----------------------------------------------------------------------------------------------------------
 
-_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"'`{}|\\^\[\]]++", re.IGNORECASE)
+_URL = re.compile(r"[hHwW](?:[tT]{2}[pP][sS]?://|[wW]{2}\.)[^\s\x00-\x20\x7f<>\"'`{}|\\^\[\]]++")
 _AT = re.compile(r"@[A-Za-z0-9_](?:[A-Za-z0-9_]|[.-](?=[A-Za-z0-9_]))*+")
 _LOCAL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._%+-"
 _MAX_LOCAL = 64
@@ -80,16 +84,21 @@ _TRAILING = ".,;:!?*_~…"
 
 def _urls(text: str) -> Iterator[_Found]:
     for match in islice(_URL.finditer(text), MAX_CANDIDATES):
-        url = match[0].rstrip(_TRAILING)
-        if url.endswith(")") and "(" not in url:
-            url = url.rstrip(_TRAILING + ")")
+        url = _ended(match[0])
         if name := _url(url):
             yield _Found(match.start(), match.start() + len(url), name)
 
 
+def _ended(url: str) -> str:
+    """The address without the punctuation of its sentence; a bracket that it does not open itself is such."""
+    url = url.rstrip(_TRAILING)
+    unopened = min(len(url) - len(url.rstrip(")")), url.count(")") - url.count("("))
+    return url[: len(url) - max(0, unopened)].rstrip(_TRAILING)
+
+
 def _url(url: str) -> Name | None:
     """Without what a server does not see or what is a secret: the fragment, and a user with a password."""
-    scheme, mark, rest = url.partition("#")[0].rpartition("://")
+    scheme, mark, rest = url.partition("#")[0].partition("://") if url[0] in "hH" else ("", "", url.partition("#")[0])
     cut = min((at for sign in "/?" if (at := rest.find(sign)) >= 0), default=len(rest))
     host, path = rest[:cut].rpartition("@")[2], rest[cut:]
     if len(scheme) + len(host) + len(path) + 3 > MAX_NAME_CHARACTERS:
@@ -107,12 +116,18 @@ def _mentions(text: str) -> Iterator[_Found]:
         before = text[max(0, start - _MAX_LOCAL - 1) : start]
         local = before[len(before.rstrip(_LOCAL)) :].lstrip(".-")
         found = text[start - len(local) : end]
-        if len(found) > MAX_NAME_CHARACTERS or len(local) > _MAX_LOCAL:
+        if len(found) > MAX_NAME_CHARACTERS or len(local) > _MAX_LOCAL or _in_address(start, text):
             continue
         if local and "." in match[0]:
             yield _Found(start - len(local), end, Name("link", found, found.lower()))
-        elif not before[-1:].isalnum() and not local and len(found) > 2:
+        elif not local and not before[-1:].isalnum() and before[-1:] != "@" and len(found) > 2:
             yield _Found(start, end, Name("link", found, found.lower()))
+
+
+def _in_address(at: int, text: str) -> bool:
+    """Whether the sign stands in an address of any scheme, where a password is before it."""
+    words = text[max(0, at - MAX_NAME_CHARACTERS) : at].split()
+    return bool(words) and "://" in words[-1]
 
 
 def _blanked(text: str, links: Iterable[_Found]) -> str:
@@ -133,30 +148,7 @@ _CAPITALS = "".join(re.escape(chr(code)) for code in range(0x41, 0x530) if chr(c
 _WORD = re.compile(rf"[{_CAPITALS}](?<!\w.)(?:\w|['’&.-](?=\w))*+", re.DOTALL)
 _CAMEL = re.compile(rf"[^\W\d_{_CAPITALS}][{_CAPITALS}]")
 
-_PARTICLES = [
-    "al",
-    "bin",
-    "da",
-    "de",
-    "del",
-    "den",
-    "der",
-    "di",
-    "do",
-    "dos",
-    "du",
-    "el",
-    "la",
-    "le",
-    "of",
-    "ten",
-    "ter",
-    "the",
-    "van",
-    "von",
-    "y",
-    "zu",
-]
+_PARTICLES = _words("al bin da de del den der di do dos du el la le of ten ter the van von y zu")
 _GAPS = {
     " ",
     " & ",
@@ -165,34 +157,10 @@ _GAPS = {
 }
 """What may stand between two words of one name."""
 
-_SUFFIXES = frozenset(
-    [
-        "inc",
-        "incorporated",
-        "ltd",
-        "limited",
-        "llc",
-        "llp",
-        "plc",
-        "corp",
-        "corporation",
-        "co",
-        "gmbh",
-        "ag",
-        "kg",
-        "kgaa",
-        "sarl",
-        "srl",
-        "bv",
-        "nv",
-        "oy",
-        "oyj",
-        "pty",
-        "pvt",
-    ]
+_SUFFIXES = _words(
+    "inc incorporated ltd limited llc llp plc corp corporation co gmbh ag kg kgaa sarl srl bv nv oy oyj pty pvt"
 )
-_TITLES = frozenset(["dr", "mr", "mrs", "ms", "prof", "st", "mt", "ft", "gen", "sen", "rep", "gov", "jr", "sr"])
-_CONTRACTED = re.compile(r"['’](?:s|S)?$")
+_TITLES = _words("dr mr mrs ms prof st mt ft gen sen rep gov jr sr")
 
 _BEFORE = " \t\"'“”‘’«»([{*_#>`~-–—•"
 _ENDS = ".!?:;…\n\r|"
@@ -212,9 +180,8 @@ def _names(text: str) -> Iterator[_Found]:
         words = _trimmed(run)
         if words and _is_name(words, text):
             start, end = words[0].start, _end(words[-1], text)
-            shown = _CONTRACTED.sub("", text[start:end])
-            normal = normalise(shown)
-            if normal and len(shown) <= MAX_NAME_CHARACTERS:
+            shown = text[start:end].removesuffix("'s").removesuffix("’s")
+            if len(shown) <= MAX_NAME_CHARACTERS and (normal := normalise(shown)):
                 yield _Found(start, end, Name("name", shown, normal))
 
 
@@ -261,17 +228,19 @@ def _trimmed(run: list[_Word]) -> list[_Word]:
 
 
 def _is_name(words: list[_Word], text: str) -> bool:
-    if any("_" in word.text for word in words):
-        return False
     if len(words) == 1:
         return _is_single_name(words[0], text)
+    if any("_" in word.text for word in words):
+        return False
     shouted = len(words) > 2 and all(word.text.isupper() and len(word.text) > 1 for word in words)
     return len(words) <= MAX_RUN_WORDS and not shouted and any(len(word.text) > 1 for word in words)
 
 
 def _is_single_name(word: _Word, text: str) -> bool:
     letters = word.text
-    if _DIGITS.search(letters):
+    if "_" in letters:
+        return False
+    if not letters.isalpha() and _DIGITS.search(letters):
         return 3 <= len(letters) <= MAX_CODE_CHARACTERS
     if letters.isupper():
         return 2 <= len(letters) <= MAX_ACRONYM_LETTERS
@@ -299,733 +268,70 @@ def _is_common(word: str) -> bool:
     return lower in _COMMON or (("'" in word or "’" in word) and re.split("['’]", lower)[0] in _CONTRACTING)
 
 
-_CONTRACTING = frozenset(
-    [
-        "i",
-        "you",
-        "he",
-        "she",
-        "it",
-        "we",
-        "they",
-        "that",
-        "this",
-        "there",
-        "here",
-        "what",
-        "who",
-        "where",
-        "when",
-        "why",
-        "how",
-        "let",
-        "don",
-        "doesn",
-        "didn",
-        "isn",
-        "aren",
-        "wasn",
-        "weren",
-        "won",
-        "wouldn",
-        "can",
-        "couldn",
-        "shouldn",
-        "haven",
-        "hasn",
-        "hadn",
-        "ain",
-        "mustn",
-        "today",
-        "tomorrow",
-        "yesterday",
-    ]
+_CONTRACTING = _words(
+    """
+    i you he she it we they that this there here what who where when why how let don doesn didn isn aren wasn weren won
+    wouldn can couldn shouldn haven hasn hadn ain mustn today tomorrow yesterday
+    """
 )
-_COMMON = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "this",
-        "that",
-        "these",
-        "those",
-        "i",
-        "me",
-        "my",
-        "mine",
-        "you",
-        "your",
-        "yours",
-        "he",
-        "him",
-        "his",
-        "she",
-        "her",
-        "hers",
-        "it",
-        "its",
-        "we",
-        "us",
-        "our",
-        "ours",
-        "they",
-        "them",
-        "their",
-        "theirs",
-        "myself",
-        "yourself",
-        "who",
-        "whom",
-        "whose",
-        "which",
-        "what",
-        "when",
-        "where",
-        "why",
-        "how",
-        "and",
-        "or",
-        "but",
-        "nor",
-        "so",
-        "yet",
-        "if",
-        "then",
-        "else",
-        "than",
-        "as",
-        "at",
-        "by",
-        "for",
-        "from",
-        "in",
-        "into",
-        "of",
-        "off",
-        "on",
-        "onto",
-        "out",
-        "over",
-        "to",
-        "up",
-        "down",
-        "with",
-        "within",
-        "without",
-        "about",
-        "above",
-        "after",
-        "again",
-        "against",
-        "all",
-        "also",
-        "although",
-        "always",
-        "am",
-        "among",
-        "any",
-        "anyone",
-        "anything",
-        "are",
-        "around",
-        "be",
-        "because",
-        "been",
-        "before",
-        "being",
-        "below",
-        "between",
-        "both",
-        "can",
-        "cannot",
-        "could",
-        "did",
-        "do",
-        "does",
-        "doing",
-        "done",
-        "during",
-        "each",
-        "either",
-        "enough",
-        "even",
-        "ever",
-        "every",
-        "everyone",
-        "everything",
-        "few",
-        "finally",
-        "had",
-        "has",
-        "have",
-        "having",
-        "here",
-        "hence",
-        "however",
-        "indeed",
-        "instead",
-        "just",
-        "later",
-        "least",
-        "less",
-        "let",
-        "like",
-        "likely",
-        "many",
-        "may",
-        "maybe",
-        "meanwhile",
-        "might",
-        "more",
-        "moreover",
-        "most",
-        "much",
-        "must",
-        "near",
-        "need",
-        "neither",
-        "never",
-        "next",
-        "no",
-        "none",
-        "not",
-        "nothing",
-        "now",
-        "nobody",
-        "often",
-        "once",
-        "one",
-        "only",
-        "other",
-        "others",
-        "otherwise",
-        "overall",
-        "own",
-        "per",
-        "perhaps",
-        "please",
-        "quite",
-        "rather",
-        "really",
-        "same",
-        "several",
-        "shall",
-        "should",
-        "since",
-        "some",
-        "somebody",
-        "someone",
-        "something",
-        "sometimes",
-        "soon",
-        "still",
-        "such",
-        "sure",
-        "therefore",
-        "third",
-        "though",
-        "three",
-        "through",
-        "thus",
-        "together",
-        "too",
-        "two",
-        "under",
-        "unless",
-        "until",
-        "upon",
-        "usually",
-        "very",
-        "via",
-        "was",
-        "were",
-        "whatever",
-        "whenever",
-        "whether",
-        "while",
-        "will",
-        "would",
-        "yes",
-        "yesterday",
-        "today",
-        "tomorrow",
-        "tonight",
-        "monday",
-        "tuesday",
-        "wednesday",
-        "thursday",
-        "friday",
-        "saturday",
-        "sunday",
-        "mon",
-        "tue",
-        "tues",
-        "wed",
-        "thu",
-        "thur",
-        "thurs",
-        "fri",
-        "sat",
-        "sun",
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-        "jan",
-        "feb",
-        "mar",
-        "apr",
-        "jun",
-        "jul",
-        "aug",
-        "sep",
-        "sept",
-        "oct",
-        "nov",
-        "dec",
-        "spring",
-        "summer",
-        "autumn",
-        "winter",
-        "q1",
-        "q2",
-        "q3",
-        "q4",
-        "am",
-        "pm",
-        "utc",
-        "gmt",
-        "cet",
-        "est",
-        "pst",
-        "hello",
-        "hi",
-        "hey",
-        "dear",
-        "thanks",
-        "thank",
-        "welcome",
-        "sorry",
-        "congratulations",
-        "regards",
-        "sincerely",
-        "cheers",
-        "bye",
-        "goodbye",
-        "okay",
-        "ok",
-        "nice",
-        "right",
-        "wrong",
-        "well",
-        "oh",
-        "ah",
-        "wow",
-        "yeah",
-        "yep",
-        "nope",
-        "ask",
-        "tell",
-        "call",
-        "email",
-        "mail",
-        "contact",
-        "send",
-        "remind",
-        "give",
-        "show",
-        "find",
-        "get",
-        "check",
-        "schedule",
-        "book",
-        "create",
-        "update",
-        "delete",
-        "add",
-        "remove",
-        "summarize",
-        "summarise",
-        "translate",
-        "write",
-        "draft",
-        "compare",
-        "list",
-        "search",
-        "explain",
-        "describe",
-        "open",
-        "close",
-        "deploy",
-        "run",
-        "fix",
-        "use",
-        "make",
-        "help",
-        "look",
-        "meet",
-        "move",
-        "notify",
-        "invite",
-        "assign",
-        "review",
-        "merge",
-        "read",
-        "set",
-        "start",
-        "stop",
-        "try",
-        "wait",
-        "want",
-        "keep",
-        "put",
-        "take",
-        "turn",
-        "see",
-        "say",
-        "go",
-        "come",
-        "think",
-        "know",
-        "note",
-        "remember",
-        "consider",
-        "provide",
-        "return",
-        "retry",
-        "build",
-        "test",
-        "install",
-        "configure",
-        "click",
-        "select",
-        "choose",
-        "using",
-        "based",
-        "according",
-        "regarding",
-        "concerning",
-        "following",
-        "given",
-        "including",
-        "running",
-        "calling",
-        "checking",
-        "looking",
-        "processing",
-        "fetching",
-        "loading",
-        "updating",
-        "creating",
-        "sending",
-        "reading",
-        "writing",
-        "searching",
-        "starting",
-        "true",
-        "false",
-        "null",
-        "nil",
-        "nan",
-        "undefined",
-        "unknown",
-        "error",
-        "errors",
-        "warning",
-        "warnings",
-        "info",
-        "debug",
-        "fatal",
-        "critical",
-        "success",
-        "successful",
-        "failed",
-        "failure",
-        "failures",
-        "pending",
-        "completed",
-        "complete",
-        "cancelled",
-        "canceled",
-        "active",
-        "inactive",
-        "enabled",
-        "disabled",
-        "none",
-        "empty",
-        "default",
-        "other",
-        "todo",
-        "fixme",
-        "tbd",
-        "na",
-        "fyi",
-        "asap",
-        "eta",
-        "faq",
-        "diy",
-        "rsvp",
-        "ps",
-        "re",
-        "fw",
-        "fwd",
-        "cc",
-        "bcc",
-        "user",
-        "users",
-        "assistant",
-        "system",
-        "tool",
-        "tools",
-        "agent",
-        "human",
-        "ai",
-        "bot",
-        "model",
-        "admin",
-        "customer",
-        "client",
-        "team",
-        "message",
-        "messages",
-        "question",
-        "answer",
-        "final",
-        "result",
-        "results",
-        "output",
-        "input",
-        "summary",
-        "context",
-        "document",
-        "documents",
-        "file",
-        "files",
-        "page",
-        "section",
-        "chapter",
-        "table",
-        "figure",
-        "step",
-        "steps",
-        "task",
-        "tasks",
-        "item",
-        "items",
-        "id",
-        "name",
-        "title",
-        "type",
-        "status",
-        "date",
-        "time",
-        "version",
-        "number",
-        "api",
-        "apis",
-        "json",
-        "xml",
-        "html",
-        "css",
-        "http",
-        "https",
-        "url",
-        "uri",
-        "sql",
-        "csv",
-        "pdf",
-        "yaml",
-        "toml",
-        "sdk",
-        "cli",
-        "gui",
-        "ui",
-        "ux",
-        "ide",
-        "os",
-        "cpu",
-        "gpu",
-        "ram",
-        "ssd",
-        "hdd",
-        "usb",
-        "ip",
-        "tcp",
-        "udp",
-        "dns",
-        "ssh",
-        "ssl",
-        "tls",
-        "vpn",
-        "lan",
-        "wan",
-        "ftp",
-        "smtp",
-        "imap",
-        "rest",
-        "crud",
-        "uuid",
-        "guid",
-        "utf",
-        "ascii",
-        "hex",
-        "md5",
-        "sha",
-        "jwt",
-        "sso",
-        "mfa",
-        "otp",
-        "pin",
-        "qr",
-        "png",
-        "jpg",
-        "jpeg",
-        "gif",
-        "svg",
-        "mp3",
-        "mp4",
-        "zip",
-        "tar",
-        "gz",
-        "llm",
-        "llms",
-        "rag",
-        "nlp",
-        "ml",
-        "mcp",
-        "otel",
-        "otlp",
-        "orm",
-        "mvp",
-        "poc",
-        "pr",
-        "prs",
-        "kpi",
-        "okr",
-        "roi",
-        "sla",
-        "slo",
-        "eod",
-        "eow",
-        "wip",
-        "rfc",
-        "iso",
-        "get",
-        "post",
-        "put",
-        "patch",
-        "head",
-        "options",
-        "select",
-        "from",
-        "where",
-        "insert",
-        "delete",
-        "join",
-        "group",
-        "order",
-        "limit",
-        "values",
-        "into",
-        "create",
-        "alter",
-        "drop",
-        "index",
-        "view",
-        "begin",
-        "commit",
-        "rollback",
-        "and",
-        "or",
-        "not",
-        "null",
-        "like",
-        "between",
-        "exists",
-        "union",
-        "distinct",
-        "having",
-        "count",
-        "sum",
-        "avg",
-        "min",
-        "max",
-        "case",
-        "end",
-        "ceo",
-        "cto",
-        "cfo",
-        "coo",
-        "cmo",
-        "vp",
-        "hr",
-        "pto",
-        "it",
-        "qa",
-    ]
+_COMMON = _words(
+    """
+    a an the this that these those i me my mine you your yours he him his she her hers it its we us our ours they them
+    their theirs myself yourself who whom whose which what when where why how and or but nor so yet if then else than
+    as at by for from in into of off on onto out over to up down with within without about above after again against
+    all also although always am among any anyone anything are around be because been before being below between both
+    can cannot could did do does doing done during each either enough even ever every everyone everything few finally
+    had has have having here hence however indeed instead is just later least less let like likely many may maybe
+    meanwhile might more moreover most much must near need neither never next no none not nothing now nobody often once
+    one only other others otherwise overall own per perhaps please quite rather really same several shall should since
+    some somebody someone something sometimes soon still such sure therefore third though three through thus together
+    too two under unless until upon usually very via was were whatever whenever whether while will would yes yesterday
+    today tomorrow tonight
+
+    monday tuesday wednesday thursday friday saturday sunday mon tue tues wed thu thur thurs fri sat sun
+    january february march april may june july august september october november december
+    jan feb mar apr jun jul aug sep sept oct nov dec spring summer autumn winter q1 q2 q3 q4 am pm utc gmt cet est pst
+
+    hello hi hey dear thanks thank welcome sorry congratulations regards sincerely cheers bye goodbye okay ok nice right
+    wrong well oh ah wow yeah yep nope
+
+    ask tell call email mail contact send remind give show find get check schedule book create update delete add remove
+    summarize summarise translate write draft compare list search explain describe open close deploy run fix use make
+    help look meet move notify invite assign review merge read set start stop try wait want keep put take turn see say
+    go come think know note remember consider provide return retry build test install configure click select choose
+    continue using based according regarding concerning following given including running calling checking looking
+    processing fetching loading updating creating sending reading writing searching starting
+
+    true false null nil nan undefined unknown error errors warning warnings info debug fatal critical success successful
+    failed failure failures pending completed complete cancelled canceled active inactive enabled disabled empty default
+    todo fixme tbd na fyi asap eta faq diy rsvp ps re fw fwd cc bcc
+
+    user users assistant system tool tools agent human ai bot model admin customer client team message messages question
+    answer final result results output input summary context document documents file files page section chapter table
+    figure step steps task tasks item items id name title type status date time version number
+
+    api apis json xml html css http https url uri sql csv pdf yaml toml sdk cli gui ui ux ide os cpu gpu ram ssd hdd usb
+    ip tcp udp dns ssh ssl tls vpn lan wan ftp smtp imap rest crud uuid guid utf ascii hex md5 sha jwt sso mfa otp pin
+    qr png jpg jpeg gif svg mp3 mp4 zip tar gz llm llms rag nlp ml mcp otel otlp orm mvp poc pr prs kpi okr roi sla slo
+    eod eow wip rfc iso post patch head options insert join group order limit values alter drop index view begin commit
+    rollback exists union distinct count sum avg min max case end ceo cto cfo coo cmo vp hr pto qa
+    """
 )
 """Words that a sentence begins with, that everybody's work is full of, or that a day is called by. They are not names,
 neither by themselves nor at the ends of one."""
 
-_NOT_ALONE = frozenset(
-    [
-        "best",
-        "big",
-        "black",
-        "blue",
-        "central",
-        "department",
-        "east",
-        "eastern",
-        "first",
-        "general",
-        "good",
-        "great",
-        "green",
-        "international",
-        "last",
-        "little",
-        "long",
-        "national",
-        "new",
-        "north",
-        "northern",
-        "office",
-        "old",
-        "red",
-        "royal",
-        "saint",
-        "san",
-        "second",
-        "short",
-        "south",
-        "southern",
-        "street",
-        "united",
-        "university",
-        "west",
-        "western",
-        "white",
-        "world",
-    ]
+_NOT_ALONE = _words(
+    """
+    best big black blue central department east eastern first general good great green international last little long
+    national new north northern office old red royal saint san second short south southern street united university
+    west western white world
+    """
 )
 """Words that begin a name and are none by themselves: New York, but not new."""
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
 
-_PUNCTUATION = re.compile(r"^[\W_]+|[\W_]+$")
-_SPACE = re.compile(r"\s+")
-_POSSESSIVE = re.compile(r"(?<=\w)['’]s$")
 _DIGITS = re.compile(r"\d+")
 _PARTS = re.compile(r"[^\W_]+")
 
@@ -1050,10 +356,25 @@ def _plain(words: list[str]) -> str:
 
 
 def _normalised(name: str) -> str:
-    folded = _SPACE.sub(" ", normalize("NFKC", normalize("NFKC", name).casefold()))
-    kept = _POSSESSIVE.sub("", _PUNCTUATION.sub("", folded))
+    if not name.isascii():
+        name = normalize("NFKC", normalize("NFKC", name).casefold())
+    kept = _bare(" ".join(name.lower().split())).removesuffix("'s").removesuffix("’s")
     rest, space, last = kept.rpartition(" ")
     return rest if space and last.replace(".", "") in _SUFFIXES else kept
+
+
+def _bare(name: str) -> str:
+    """The name without punctuation around it. A sharp after a letter belongs to it: C# is not C."""
+    first, last = 0, len(name)
+    while first < last and _is_punctuation(name[first]):
+        first += 1
+    while first < last and _is_punctuation(name[last - 1]) and not (name[last - 1] == "#" and last - first == 2):
+        last -= 1
+    return name[first:last]
+
+
+def _is_punctuation(sign: str) -> bool:
+    return not sign.isalnum() and category(sign)[0] in "PZC"
 
 
 def likeness(one: str, other: str) -> float:

@@ -163,6 +163,7 @@ def _statements(event_type: str, payload: bytes) -> list[_Said]:
 
 
 _ARGUMENTS = ("arguments", "args", "kwargs", "parameters", "input", "inputs")
+_CALL = ("tool_name", "name", *_ARGUMENTS)
 
 
 def _inputs(event_type: str, payload: JsonObject, reader: "_Reader") -> Iterator[_Said]:
@@ -176,10 +177,12 @@ def _inputs(event_type: str, payload: JsonObject, reader: "_Reader") -> Iterator
     if called:
         yield from _tool_call(payload, reader)
     yield from reader.values(_field(payload, "retrieval", "query"), "object", "query")
+    yield from reader.values(_field(payload, "retrieval", "input_documents"), "object", "document")
     yield from _memory(event_type, payload, reader)
     yield from reader.values(payload.get("body"), "object")
-    if not ("scope" in payload or "resource" in payload):
-        known = {*CONTENT_KEYS, *(_ARGUMENTS if called else ())}
+    # A span's other keys say how it was recorded.
+    if not any(isinstance(payload.get(key), dict) for key in ("scope", "resource")):
+        known = {*CONTENT_KEYS, "body", "status_message", *(_CALL if called else ())}
         others: JsonObject = {key: value for key, value in payload.items() if key not in known}
         yield from reader.values(others, None)
 
@@ -225,6 +228,11 @@ def _memory(event_type: str, payload: JsonObject, reader: "_Reader") -> Iterator
 
 # --- any JSON -------------------------------------------------------------------------------------------------------
 
+
+def _keys(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
 _SPEAKERS = {
     "user": "user",
     "human": "user",
@@ -247,65 +255,19 @@ _REPLIES = frozenset({"tool_call_response", "tool_result", "function_call_output
 _THOUGHTS = frozenset({"reasoning", "thinking"})
 _MEDIA = frozenset({"uri", "blob", "file", "image", "image_url", "input_image", "input_audio", "audio", "input_file"})
 _TEXTS = frozenset({"text", "input_text", "output_text"})
-_RESULTS = frozenset(
-    [
-        "answer",
-        "answers",
-        "choices",
-        "completion",
-        "completions",
-        "documents",
-        "error",
-        "generations",
-        "output",
-        "output_messages",
-        "outputs",
-        "reply",
-        "response",
-        "responses",
-        "result",
-        "results",
-    ]
+_RESULTS = _keys(
+    """
+    answer answers choices completion completions documents error generations hits matches output output_messages
+    outputs reply response responses result results
+    """
 )
-_LEFT_OUT = frozenset(
-    [
-        "additional_kwargs",
-        "embedding",
-        "embeddings",
-        "encoding",
-        "encrypted_content",
-        "finish_reason",
-        "format",
-        "functions",
-        "generation_info",
-        "invocation_parameters",
-        "json_schema",
-        "kind",
-        "lc",
-        "llm_output",
-        "logprobs",
-        "metadata",
-        "mime_type",
-        "model",
-        "model_name",
-        "response_metadata",
-        "role",
-        "schema_url",
-        "score",
-        "scores",
-        "status",
-        "system",
-        "system_instructions",
-        "system_prompt",
-        "tool_choice",
-        "tool_definitions",
-        "tools",
-        "type",
-        "usage",
-        "usage_metadata",
-        "vector",
-        "version",
-    ]
+_LEFT_OUT = _keys(
+    """
+    additional_kwargs embedding embeddings encoding encrypted_content finish_reason format functions generation_info
+    invocation_parameters json_schema kind lc llm_output logprobs metadata mime_type model model_name response_metadata
+    role schema_url score scores status system system_instructions system_prompt tool_choice tool_definitions tools type
+    usage usage_metadata vector version
+    """
 )
 _IDENTIFIER = re.compile(
     r"(?:^|[_.-])(?:u?uid|id|guid|hash|sha\d*|md5|digest|checksum|etag|signature|fingerprint|token|secret|password"

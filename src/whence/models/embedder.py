@@ -5,6 +5,7 @@ batch, the order, the number of threads or the width of the processor's register
 """
 
 from collections.abc import Sequence
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -114,6 +115,10 @@ def _sum(vectors: npt.NDArray[np.float32], ids: list[int]) -> npt.NDArray[np.flo
     return total
 
 
+_DIGEST = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5"
+"""Vectors that were stored are compared with new ones, so other weights under the same name must be noticed."""
+
+
 def _installed() -> Path:
     package = find_spec("wordllama")
     if package is None or not package.submodule_search_locations:
@@ -130,6 +135,8 @@ def _load(package: Path, dimension: int) -> _Weights:
     for file in (weights, vocabulary):
         if not file.is_file():
             raise SetupError(f"{file} is missing: install wordllama again")
+    if sha256(weights.read_bytes()).hexdigest() != _DIGEST:
+        raise SetupError(f"{weights} holds other weights than vectors were made with: install wordllama 0.4 again")
     tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))
     tokenizer.no_padding()
     tokenizer.no_truncation()
