@@ -34,7 +34,7 @@ WITH RECURSIVE below AS (
     UNION
     SELECT g.source, b.depth + 1 FROM below b
     JOIN whence.graph_edges g ON g.workspace_id = %(workspace_id)s AND g.build = %(build)s AND g.target = b.node
-        AND g.edge_type = 'CAUSED_BY'
+        AND g.edge_type = 2
     WHERE b.depth < 3
 )
 SELECT e.event_id, e.global_position, e.event_type, e.occurred_at, e.session_id, e.trace_id, e.agent_id, b.depth

@@ -13,7 +13,7 @@ from whence import db
 from whence.app import App
 
 # Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
-SHARED_TABLES = {"schema_migrations", "installation"}
+SHARED_TABLES = {"schema_migrations", "installation", "edge_types"}
 
 
 def tables(conn: Connection) -> Iterator[str]:

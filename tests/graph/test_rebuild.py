@@ -94,7 +94,7 @@ async def test_a_difference_is_found_and_mended(app: App, workspace: Workspace, 
     await app.projector.catch_up(name)
     owner.execute("SET ROLE whence_workspace")
     owner.execute(f"SET app.workspace_id = '{name}'")
-    owner.execute("UPDATE whence.graph_edges SET score = 0.5 WHERE edge_type = 'REFERENCES' AND source & 127 = 0")
+    owner.execute("UPDATE whence.graph_edges SET score = 0.5 WHERE edge_type = 4 AND source & 127 = 0")
 
     async def run(verify: bool) -> tuple[tuple[str, ...], bool]:
         seen: list[tuple[int, int]] = []

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import psycopg
@@ -16,22 +16,13 @@ from whence.graph import context as contexts
 from whence.graph.bounds import Bounds, Cursor, invalid, walk_of
 from whence.graph.context import Question
 from whence.graph.drawing import Drawing, Rows, Told, read_edges, read_order, read_rows
+from whence.graph.edges import LINEAGE, STORED, codes
 from whence.graph.project import live_build
 from whence.ledger import Ledger
 from whence.models.embedder import Embedder
 from whence.wire import Atlas, AtlasMeta, AtlasNode, EdgeType, Pagination
 
 WAIT_POLL_SECONDS = 0.02
-
-LINEAGE: Final[tuple[EdgeType, ...]] = ("CAUSED_BY", "DERIVED_FROM", "SUMMARIZES")
-STORED: Final[tuple[EdgeType, ...]] = (
-    "CAUSED_BY",
-    "SIMILAR_TO",
-    "REFERENCES",
-    "SUMMARIZES",
-    "DERIVED_FROM",
-    "SAME_AS",
-)
 
 _SQL = load("whence.graph")
 _START = Cursor(0, -1, -1, -1)
@@ -178,7 +169,7 @@ class Graph:
             "user_id": scope.user_id,
             "event_id": event_id,
             "direction": direction,
-            "kinds": list(kinds),
+            "kinds": codes(kinds),
             "max_depth": bounds.max_depth,
             "max_nodes": bounds.max_nodes,
             "after_depth": start.depth,

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
 import numpy as np
@@ -19,6 +19,7 @@ from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.graph.bounds import Bounds, Cursor, invalid
 from whence.graph.drawing import Drawing, Told, read_edges, read_order, read_rows
+from whence.graph.edges import EDGE_TYPES, STORED, codes
 from whence.graph.intents import Inference, Intent, infer, weights
 from whence.graph.project import live_build
 from whence.graph.names import normalise
@@ -45,14 +46,6 @@ MAX_CANDIDATES = 2_000
 STRONGEST_WEIGHT = 5.0
 DAMPING = 0.8
 
-KINDS: Final[tuple[EdgeType, ...]] = (
-    "CAUSED_BY",
-    "SIMILAR_TO",
-    "REFERENCES",
-    "SUMMARIZES",
-    "DERIVED_FROM",
-    "SAME_AS",
-)
 CLEAR_TYPES = ["agent", "tool", "user", "resource"]
 SEALED_TYPES = ["name", "link"]
 
@@ -164,7 +157,7 @@ async def search(
         )
         page = rest[: bounds.max_nodes]
         nodes = [node for node, _ in page]
-        edges = await read_edges(tx, scope, live[0], nodes, nodes, KINDS)
+        edges = await read_edges(tx, scope, live[0], nodes, nodes, STORED)
         edges += [edge for edge in await read_order(tx, scope, live[0], nodes, as_of) if edge.target in found]
         origins = [item.origin for _, item in page if item.origin is not None]
         rows = await read_rows(tx, ledger, scope, live[0], nodes, edges, content=True, also=origins)
@@ -278,10 +271,11 @@ class _Search:
 
     async def _step(self, frontier: Sequence[int]) -> list[int]:
         weight = self._prepared.weights
-        rows = await self._rows("neighbours", nodes=list(frontier), kinds=list(KINDS), fan_out=FAN_OUT)
+        rows = await self._rows("neighbours", nodes=list(frontier), kinds=codes(STORED), fan_out=FAN_OUT)
         before = {node: self._found[node] for node in frontier}
         fresh: list[int] = []
-        for origin, node, edge_type, forward, strength in sorted(rows, key=lambda row: (row[0], row[1], row[2])):
+        for origin, node, code, forward, strength in sorted(rows, key=lambda row: (row[0], row[1], row[2])):
+            edge_type = EDGE_TYPES[code]
             # A name in the question stands for the events that tell of it, whatever the intent.
             stands_for = edge_type == "REFERENCES" and not forward and before[origin].origin is None
             share = DAMPING * (1.0 if stands_for else weight[edge_type] / STRONGEST_WEIGHT)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from whence.db import Scope, Tx
 from whence.db.queries import load
 from whence.graph.reading import SUMMARY_SUFFIX, name_place
+from whence.graph.edges import EDGE_TYPES, codes
 from whence.graph.names import normalise
 from whence.graph.text import excerpt
 from whence.ledger import Ledger, Sealed
@@ -55,11 +56,11 @@ async def read_edges(
         "build": build,
         "sources": list(sources),
         "targets": None if targets is None else list(targets),
-        "kinds": list(kinds),
+        "kinds": codes(kinds),
         "limit": MAX_EDGES,
     }
     rows = await (await tx.execute(_SQL["edges_among"], values, binary=True)).fetchall()
-    return [Edge(*row) for row in rows]
+    return [Edge(source, target, EDGE_TYPES[kind], role, score) for source, target, kind, role, score in rows]
 
 
 async def read_order(tx: Tx, scope: Scope, build: int, nodes: Iterable[int], as_of: int) -> list[Edge]:

@@ -27,8 +27,10 @@ from whence.errors import Conflict
 from whence.graph import reading
 from whence.graph.reading import Reading
 from whence.graph.names import nearest
+from whence.graph.edges import EDGE_CODES
 from whence.ledger import Ledger
 from whence.models.embedder import Embedder, similarity
+from whence.wire import EdgeType
 
 log = structlog.get_logger()
 
@@ -95,15 +97,15 @@ class _Lately:
 
 @dataclass
 class _Edges:
-    rows: list[tuple[int, int, str, str | None, float | None, str]] = field(
-        default_factory=list[tuple[int, int, str, str | None, float | None, str]]
+    rows: list[tuple[int, int, int, str | None, float | None, str]] = field(
+        default_factory=list[tuple[int, int, int, str | None, float | None, str]]
     )
 
     def add(
-        self, source: int, target: int, edge_type: str, owner: str, role: str | None = None, score: float | None = None
+        self, source: int, target: int, edge_type: EdgeType, owner: str, role: str | None, score: float | None = None
     ) -> None:
         if source != target:
-            self.rows.append((source, target, edge_type, role, score, owner))
+            self.rows.append((source, target, EDGE_CODES[edge_type], role, score, owner))
 
 
 class Projector:
@@ -242,14 +244,26 @@ class Projector:
         self._aside.inc()
 
     async def _compare_clear(self, tx: Tx, batch: _Batch, fresh: Sequence[Any], edges: _Edges) -> None:
-        """New agents and tools against those that came before."""
+        """New agents and tools against those that came before, in the same batch or earlier."""
+        groups: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for node, entity_type, name_key, owner in fresh:
-            values = batch.values(
-                owner=owner, entity_type=entity_type, subject_id="", node=node, limit=SAME_WINDOW_NAMES
-            )
-            rows = await (await tx.execute(_SQL["names_before"], values)).fetchall()
-            for place, score in nearest(name_key, [row[1] for row in rows], SAME_THRESHOLD)[:MAX_SAME]:
-                edges.add(node, rows[place][0], "SAME_AS", owner, "alike", score)
+            groups.setdefault((owner, entity_type), []).append((node, name_key))
+        if not groups:
+            return
+        values = batch.values(
+            owners=[owner for owner, _ in groups],
+            entity_types=[entity_type for _, entity_type in groups],
+            nodes=[names[-1][0] for names in groups.values()],
+            subject_id="",
+            limit=SAME_WINDOW_NAMES + len(fresh),
+        )
+        rows = await (await tx.execute(_SQL["names_before"], values)).fetchall()
+        for place, ((owner, _), names) in enumerate(groups.items(), 1):
+            known = [(row[1], row[2]) for row in rows if row[0] == place]
+            for node, name_key in names:
+                before = [item for item in known if item[0] < node][:SAME_WINDOW_NAMES]
+                for other, score in nearest(name_key, [item[1] for item in before], SAME_THRESHOLD)[:MAX_SAME]:
+                    edges.add(node, before[other][0], "SAME_AS", owner, "alike", score)
 
     async def _write_readings(self, tx: Tx, batch: _Batch, readings: Sequence[Reading], edges: _Edges) -> None:
         if self._reached.get(batch.build) != batch.lo:
@@ -264,7 +278,7 @@ class Projector:
             values = batch.values(
                 sources=[item.node for item, _ in pointers],
                 event_ids=[event_id for _, event_id in pointers],
-                edge_types=["SUMMARIZES"] * len(pointers),
+                edge_types=[EDGE_CODES["SUMMARIZES"]] * len(pointers),
                 owners=[item.owner for item, _ in pointers],
             )
             await tx.execute(_SQL["project_pointers"], values)
@@ -314,16 +328,16 @@ class Projector:
         lately = await self._remembered(tx, batch, item)
         if "name" not in lately.names:
             values = batch.values(
-                owner=item.owner,
-                entity_type="name",
+                owners=[item.owner],
+                entity_types=["name"],
+                nodes=[(batch.lo + 1) << 6],
                 subject_id=item.content.subject_id,
-                node=(batch.lo + 1) << 6,
                 limit=SAME_WINDOW_NAMES,
             )
             rows = await (await tx.execute(_SQL["names_before"], values, binary=True)).fetchall()
-            opened = [reading.open_name(batch.build.workspace_id, item.content, row[2]) for row in rows]
+            opened = [reading.open_name(batch.build.workspace_id, item.content, row[3]) for row in rows]
             normals = [reading.as_name("name", name).normal for name in opened]
-            lately.names["name"] = _Names([row[0] for row in rows], normals)
+            lately.names["name"] = _Names([row[1] for row in rows], normals)
         return lately.names["name"]
 
     async def _write_vectors(self, tx: Tx, batch: _Batch, readings: Sequence[Reading], edges: _Edges) -> None:

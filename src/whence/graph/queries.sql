@@ -1,5 +1,10 @@
 -- The statements of the context graph. A node is a position times 64 plus a place (see migration 0002).
 
+-- fragment: CAUSED_BY
+2::smallint
+-- fragment: REFERENCES
+4::smallint
+
 -- name: behind
 -- Workspaces whose graph is behind their ledger, the one that waits longest first. Run as whence_worker.
 SELECT h.workspace_id, h.last_position, coalesce(b.position, 0)
@@ -68,11 +73,11 @@ WITH child AS MATERIALIZED (
       AND e.global_position <= %(hi)s::bigint AND e.parent_event_id IS NOT NULL
 ), waiting AS (
     INSERT INTO whence.graph_waiting (workspace_id, build, event_id, source, edge_type, role, user_id)
-    SELECT %(workspace_id)s, %(build)s::integer, parent_event_id, node, 'CAUSED_BY', 'direct', user_id
+    SELECT %(workspace_id)s, %(build)s::integer, parent_event_id, node, {CAUSED_BY}, 'direct', user_id
     FROM child WHERE parent IS NULL
 )
 INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, user_id)
-SELECT %(workspace_id)s, %(build)s::integer, node, parent, 'CAUSED_BY', 'direct', user_id
+SELECT %(workspace_id)s, %(build)s::integer, node, parent, {CAUSED_BY}, 'direct', user_id
 FROM child WHERE parent IS NOT NULL;
 
 -- name: project_arrivals
@@ -92,7 +97,7 @@ FROM arrived WHERE source <> target;
 -- A tool call has a second cause: the model's answer before it in the trace, which asked for it. Traces do not say so,
 -- because both are children of the agent. Only a few events back are looked at, so that a long trace costs no more.
 INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, user_id)
-SELECT %(workspace_id)s, %(build)s::integer, e.global_position << 6, l.global_position << 6, 'CAUSED_BY', 'inferred',
+SELECT %(workspace_id)s, %(build)s::integer, e.global_position << 6, l.global_position << 6, {CAUSED_BY}, 'inferred',
     e.user_id
 FROM whence.events e, LATERAL (
     SELECT near.global_position, near.event_id FROM (
@@ -147,7 +152,7 @@ WITH mention AS (
     RETURNING node, entity_type, name_key, owner
 ), told AS (
     INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, user_id)
-    SELECT %(workspace_id)s, %(build)s::integer, unnest(nodes), coalesce(known_node, new_node), 'REFERENCES', role,
+    SELECT %(workspace_id)s, %(build)s::integer, unnest(nodes), coalesce(known_node, new_node), {REFERENCES}, role,
         user_id
     FROM known
 )
@@ -155,11 +160,16 @@ SELECT node, entity_type, name_key, owner FROM fresh
 WHERE entity_type IN ('agent', 'tool') ORDER BY node;
 
 -- name: names_before
--- Names of one owner's entities of a kind that came before a node, the latest first.
-SELECT node, name_key, sealed_name FROM whence.graph_entities
-WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND owner = %(owner)s
-  AND entity_type = %(entity_type)s AND subject_id = %(subject_id)s AND node < %(node)s::bigint
-ORDER BY node DESC LIMIT %(limit)s::bigint;
+-- Names of entities that came before a node, of each owner and kind that is asked for, the latest first.
+SELECT k.place, g.node, g.name_key, g.sealed_name
+FROM unnest(%(owners)s::text[], %(entity_types)s::text[], %(nodes)s::bigint[])
+    WITH ORDINALITY AS k (owner, entity_type, node, place), LATERAL (
+    SELECT node, name_key, sealed_name FROM whence.graph_entities
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND owner = k.owner
+      AND entity_type = k.entity_type AND subject_id = %(subject_id)s AND node < k.node
+    ORDER BY node DESC LIMIT %(limit)s::bigint
+) g
+ORDER BY k.place, g.node DESC;
 
 -- name: known_entities
 -- The entities, or what their names are aliases of, among those asked for.
@@ -196,7 +206,7 @@ ON CONFLICT ON CONSTRAINT graph_aliases_pkey DO UPDATE SET node = excluded.node;
 INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, score, user_id)
 SELECT %(workspace_id)s, %(build)s::integer, source, target, edge_type, role, score, nullif(owner, '')
 FROM unnest(
-    %(sources)s::bigint[], %(targets)s::bigint[], %(edge_types)s::whence.edge_type[], %(roles)s::whence.edge_role[],
+    %(sources)s::bigint[], %(targets)s::bigint[], %(edge_types)s::smallint[], %(roles)s::whence.edge_role[],
     %(scores)s::real[], %(owners)s::text[]
 ) AS t (source, target, edge_type, role, score, owner)
 ON CONFLICT ON CONSTRAINT graph_edges_pkey DO NOTHING;
@@ -205,7 +215,7 @@ ON CONFLICT ON CONSTRAINT graph_edges_pkey DO NOTHING;
 -- Edges to events by their ids: to those that are there, and for the others when they come.
 WITH pointer AS MATERIALIZED (
     SELECT t.source, t.event_id, t.edge_type, t.owner, e.global_position << 6 AS target
-    FROM unnest(%(sources)s::bigint[], %(event_ids)s::uuid[], %(edge_types)s::whence.edge_type[], %(owners)s::text[])
+    FROM unnest(%(sources)s::bigint[], %(event_ids)s::uuid[], %(edge_types)s::smallint[], %(owners)s::text[])
         AS t (source, event_id, edge_type, owner)
     LEFT JOIN whence.events e ON e.workspace_id = %(workspace_id)s AND e.event_id = t.event_id
         AND e.global_position <= %(hi)s::bigint
@@ -248,7 +258,7 @@ SELECT r.node, r.depth, coalesce(b.build, 0), coalesce(b.position, 0)
 FROM whence.events e
 LEFT JOIN whence.graph_builds b ON b.workspace_id = e.workspace_id AND b.live,
 LATERAL whence.graph_reach(
-    e.workspace_id, coalesce(b.build, 0), ARRAY[e.global_position << 6], %(direction)s, %(kinds)s::whence.edge_type[],
+    e.workspace_id, coalesce(b.build, 0), ARRAY[e.global_position << 6], %(direction)s, %(kinds)s::smallint[],
     %(max_depth)s::integer, %(after_depth)s::integer, %(after_node)s::bigint, %(max_nodes)s::integer,
     coalesce(%(as_of)s::bigint, b.position, 0)
 ) r
@@ -262,7 +272,7 @@ FROM build b, LATERAL (
     SELECT node FROM inside
     UNION
     SELECT g.target FROM inside i JOIN whence.graph_edges g ON g.source = i.node
-    WHERE g.workspace_id = %(workspace_id)s AND g.build = b.build AND g.edge_type = 'REFERENCES'
+    WHERE g.workspace_id = %(workspace_id)s AND g.build = b.build AND g.edge_type = {REFERENCES}
 ) n
 WHERE n.node > %(after_node)s::bigint
 ORDER BY n.node LIMIT %(max_nodes)s::bigint + 1
@@ -291,10 +301,10 @@ WITH build AS (
 
 -- name: edges_among
 -- Edges between nodes that are known; looked up by their sources, of which each has few.
-SELECT source, target, edge_type::text, role::text, score
+SELECT source, target, edge_type, role::text, score
 FROM whence.graph_edges
 WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND source = ANY (%(sources)s::bigint[])
-  AND edge_type = ANY (%(kinds)s::whence.edge_type[])
+  AND edge_type = ANY (%(kinds)s::smallint[])
   AND (%(targets)s::bigint[] IS NULL OR target = ANY (%(targets)s::bigint[]))
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
 ORDER BY source, edge_type, target LIMIT %(limit)s::bigint;
@@ -373,8 +383,8 @@ ORDER BY v.node DESC LIMIT %(limit)s::bigint;
 -- One step from each node along each kind of edge, the latest first, a few of each; FOLLOWS from the sessions' order.
 SELECT f.node, hop.node, hop.edge_type, hop.forward, hop.score
 FROM unnest(%(nodes)s::bigint[]) f (node), LATERAL (
-    SELECT e.node, k::text AS edge_type, true AS forward, e.score
-    FROM unnest(%(kinds)s::whence.edge_type[]) k, LATERAL (
+    SELECT e.node, k AS edge_type, true AS forward, e.score
+    FROM unnest(%(kinds)s::smallint[]) k, LATERAL (
         SELECT g.target AS node, g.score FROM whence.graph_edges g
         WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.source = f.node
           AND g.edge_type = k AND g.target < (%(as_of)s::bigint + 1) << 6
@@ -382,8 +392,8 @@ FROM unnest(%(nodes)s::bigint[]) f (node), LATERAL (
         ORDER BY g.target DESC LIMIT %(fan_out)s::bigint
     ) e
     UNION ALL
-    SELECT e.node, k::text, false, e.score
-    FROM unnest(%(kinds)s::whence.edge_type[]) k, LATERAL (
+    SELECT e.node, k, false, e.score
+    FROM unnest(%(kinds)s::smallint[]) k, LATERAL (
         SELECT g.source AS node, g.score FROM whence.graph_edges g
         WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.target = f.node
           AND g.edge_type = k AND g.source < (%(as_of)s::bigint + 1) << 6
@@ -391,7 +401,7 @@ FROM unnest(%(nodes)s::bigint[]) f (node), LATERAL (
         ORDER BY g.source DESC LIMIT %(fan_out)s::bigint
     ) e
     UNION ALL
-    SELECT n.neighbour, 'FOLLOWS', n.neighbour < f.node, NULL
+    SELECT n.neighbour, 1::smallint, n.neighbour < f.node, NULL
     FROM whence.graph_session_neighbours(%(workspace_id)s, %(build)s::integer, f.node, %(as_of)s::bigint) n
 ) hop;
 

@@ -17,9 +17,16 @@ GRANT whence_worker TO whence_app WITH INHERIT FALSE, SET TRUE;
 GRANT whence_worker TO CURRENT_USER WITH INHERIT FALSE, SET TRUE;
 GRANT USAGE ON SCHEMA whence TO whence_worker;
 
-CREATE TYPE whence.edge_type AS ENUM (
-    'FOLLOWS', 'CAUSED_BY', 'SIMILAR_TO', 'REFERENCES', 'SUMMARIZES', 'DERIVED_FROM', 'SAME_AS'
+-- What the numbers in graph_edges.edge_type mean. Numbers, because the comparison of enums is not leakproof: under
+-- row-level security it cannot use an index.
+CREATE TABLE whence.edge_types (
+    edge_type smallint CONSTRAINT edge_types_pkey PRIMARY KEY,
+    name text NOT NULL CONSTRAINT edge_types_name UNIQUE
 );
+INSERT INTO whence.edge_types (edge_type, name) VALUES
+    (1, 'FOLLOWS'), (2, 'CAUSED_BY'), (3, 'SIMILAR_TO'), (4, 'REFERENCES'), (5, 'SUMMARIZES'), (6, 'DERIVED_FROM'),
+    (7, 'SAME_AS');
+GRANT SELECT ON whence.edge_types TO whence_app, whence_workspace;
 CREATE TYPE whence.edge_role AS ENUM (
     'direct', 'inferred', 'agent', 'instrument', 'object', 'result', 'participant', 'alike', 'alias'
 );
@@ -52,7 +59,7 @@ CREATE TABLE whence.graph_edges (
     build integer NOT NULL,
     source bigint NOT NULL,
     target bigint NOT NULL,
-    edge_type whence.edge_type NOT NULL,
+    edge_type smallint NOT NULL,
     role whence.edge_role,
     score real,
     user_id text,
@@ -110,7 +117,7 @@ CREATE TABLE whence.graph_waiting (
     build integer NOT NULL,
     event_id uuid NOT NULL,
     source bigint NOT NULL,
-    edge_type whence.edge_type NOT NULL,
+    edge_type smallint NOT NULL,
     role whence.edge_role,
     user_id text,
     CONSTRAINT graph_waiting_pkey PRIMARY KEY (workspace_id, build, event_id, source, edge_type)
@@ -202,13 +209,13 @@ $$;
 -- `direction` is up (from source to target), down, or both; both also follows the order of sessions, and goes no
 -- further from what is not an event, because a tool or a user leads everywhere.
 CREATE FUNCTION whence.graph_reach(
-    in_workspace text, in_build integer, starts bigint[], direction text, kinds whence.edge_type[],
+    in_workspace text, in_build integer, starts bigint[], direction text, kinds smallint[],
     max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint
 ) RETURNS TABLE (node bigint, depth integer)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     beyond constant bigint := (as_of + 1) << 6;
-    with_order constant boolean := direction = 'both' AND 'FOLLOWS' = ANY (kinds);
+    with_order constant boolean := direction = 'both' AND 1 = ANY (kinds);
     frontier bigint[] := starts;
     visited bigint[] := starts;
     level bigint[];
