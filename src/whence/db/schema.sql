@@ -75,6 +75,34 @@ CREATE TABLE whence.schema_migrations (
 
 ALTER TABLE whence.schema_migrations OWNER TO whence_owner;
 
+CREATE TABLE whence.seal_tiles (
+    workspace_id text NOT NULL,
+    level smallint NOT NULL,
+    tile bigint NOT NULL,
+    hashes bytea NOT NULL,
+    CONSTRAINT seal_tiles_from_zero CHECK ((tile >= 0)),
+    CONSTRAINT seal_tiles_level_range CHECK (((level >= 0) AND (level <= 7))),
+    CONSTRAINT seal_tiles_whole_hashes CHECK ((((octet_length(hashes) % 32) = 0) AND (octet_length(hashes) <= 8192)))
+);
+ALTER TABLE ONLY whence.seal_tiles ALTER COLUMN hashes SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY whence.seal_tiles FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.seal_tiles OWNER TO whence_owner;
+
+CREATE TABLE whence.seals (
+    workspace_id text NOT NULL,
+    size bigint NOT NULL,
+    root bytea NOT NULL,
+    sealed_at timestamp with time zone NOT NULL,
+    CONSTRAINT seals_root_length CHECK ((octet_length(root) = 32)),
+    CONSTRAINT seals_size_from_one CHECK ((size >= 1))
+);
+
+ALTER TABLE ONLY whence.seals FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.seals OWNER TO whence_owner;
+
 CREATE TABLE whence.subject_keys (
     workspace_id text NOT NULL,
     subject_id text NOT NULL,
@@ -155,6 +183,12 @@ ALTER TABLE ONLY whence.payloads
 ALTER TABLE ONLY whence.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
 
+ALTER TABLE ONLY whence.seal_tiles
+    ADD CONSTRAINT seal_tiles_pkey PRIMARY KEY (workspace_id, level, tile);
+
+ALTER TABLE ONLY whence.seals
+    ADD CONSTRAINT seals_pkey PRIMARY KEY (workspace_id, size);
+
 ALTER TABLE ONLY whence.subject_keys
     ADD CONSTRAINT subject_keys_id UNIQUE (workspace_id, subject_id, key_id);
 
@@ -186,6 +220,12 @@ CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, us
 ALTER TABLE ONLY whence.payloads
     ADD CONSTRAINT payloads_subject_key FOREIGN KEY (workspace_id, subject_id, key_id) REFERENCES whence.subject_keys(workspace_id, subject_id, key_id);
 
+ALTER TABLE ONLY whence.seal_tiles
+    ADD CONSTRAINT seal_tiles_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
+
+ALTER TABLE ONLY whence.seals
+    ADD CONSTRAINT seals_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
+
 ALTER TABLE ONLY whence.subject_keys
     ADD CONSTRAINT subject_keys_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
 
@@ -209,6 +249,18 @@ ALTER TABLE whence.payloads ENABLE ROW LEVEL SECURITY;
 CREATE POLICY payloads_of_user ON whence.payloads TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
 
 CREATE POLICY payloads_of_workspace ON whence.payloads TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.seal_tiles ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY seal_tiles_of_member ON whence.seal_tiles FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+CREATE POLICY seal_tiles_of_workspace ON whence.seal_tiles TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.seals ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY seals_of_member ON whence.seals FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+CREATE POLICY seals_of_workspace ON whence.seals TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.subject_keys ENABLE ROW LEVEL SECURITY;
 
@@ -253,6 +305,14 @@ GRANT SELECT ON TABLE whence.payloads TO whence_app;
 
 GRANT SELECT ON TABLE whence.schema_migrations TO whence_app;
 GRANT SELECT ON TABLE whence.schema_migrations TO whence_workspace;
+
+GRANT SELECT,INSERT ON TABLE whence.seal_tiles TO whence_workspace;
+GRANT SELECT ON TABLE whence.seal_tiles TO whence_app;
+
+GRANT UPDATE(hashes) ON TABLE whence.seal_tiles TO whence_workspace;
+
+GRANT SELECT,INSERT ON TABLE whence.seals TO whence_workspace;
+GRANT SELECT ON TABLE whence.seals TO whence_app;
 
 GRANT SELECT,INSERT ON TABLE whence.subject_keys TO whence_workspace;
 GRANT SELECT ON TABLE whence.subject_keys TO whence_app;
