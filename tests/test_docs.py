@@ -34,6 +34,7 @@ from whence.db.embedded import SUPERUSER, EmbeddedServer
 from whence.errors import WhenceError
 from whence.gateway import http
 from whence.gateway.openapi import document
+from whence.ledger.leaves import Leaf
 from whence.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -356,6 +357,33 @@ def test_the_stream_example_shows_events_as_they_come(reader: Reader, admin: htt
             assert process.stdout.readline() == "2 second.one\n"
         finally:
             process.terminate()
+
+
+def test_a_proof_is_checked_without_whence_as_documented(reader: Reader, admin: httpx.Client) -> None:
+    check, connect = blocks(text_of("how-to/verify-the-ledger.md"), "python")
+    events = [sample() for _ in range(7)]
+    admin.post("/v1/events", json={"events": events[:4]})
+    old = reader.whence("seal").splitlines()[1]
+    admin.post("/v1/events", json={"events": events[4:]})
+    new = reader.whence("seal").splitlines()[1]
+    for one in events:
+        assert json.loads(reader.python("check.py", check, one["event_id"], new))["event_id"] == one["event_id"]
+    for wrong in (old, "7:" + "00" * 32):
+        assert reader.python("check.py", check, events[0]["event_id"], wrong) == "the proof does not hold\n"
+    names: dict[str, Any] = {}
+    exec(connect, names)
+    size, root = old.split(":")
+    proof = admin.get("/v1/seals/consistency", params={"from": size}).json()
+    assert names["newest"](proof, int(size), bytes.fromhex(root)) == (7, bytes.fromhex(new.partition(":")[2]))
+    with pytest.raises(SystemExit):
+        names["newest"](proof, int(size), bytes(32))
+
+
+def test_the_example_of_a_leaf_has_the_documented_form() -> None:
+    (leaf,) = blocks(text_of("explanation/seals.md"), "json")
+    known = json.loads(leaf)
+    assert leaf == json.dumps(known, sort_keys=True, separators=(",", ":")) + "\n"
+    assert set(known) <= set(Leaf.__struct_fields__)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="not every machine has curl")

@@ -8,6 +8,8 @@
     ├── Unauthenticated         no key, or a key that is not valid
     ├── NotFound                missing, or somebody else's: the caller cannot tell which
     ├── Conflict                the same id was stored earlier with other content
+    ├── NotSealed               the event is stored, and no seal covers it yet
+    ├── Damaged                 the ledger is not what its seals say it is
     ├── Unavailable             try again later
     │   └── Overloaded          the queue of writes is full
     └── SetupError              the installation is not usable as it is; says what to do
@@ -79,6 +81,17 @@ class Conflict(WhenceError):
     code = "conflict"
     status = 409
     title = "Conflict"
+
+
+class NotSealed(WhenceError):
+    code = "not_sealed"
+    status = 409
+    title = "Not sealed yet"
+
+
+class Damaged(WhenceError):
+    code = "damaged"
+    title = "Ledger damaged"
 
 
 class Unavailable(WhenceError):

@@ -179,6 +179,42 @@ class Atlas(msgspec.Struct, frozen=True):
     meta: AtlasMeta
 
 
+class Seal(msgspec.Struct, frozen=True):
+    """The root of the tree over the positions 1 to `size`. Hashes are in hexadecimal."""
+
+    size: int
+    root: str
+    sealed_at: datetime
+
+
+class SealPage(msgspec.Struct, frozen=True):
+    seals: list[Seal]
+    next: int | None
+    """Pass as `after` to go on; null when there is no more now."""
+
+
+class InclusionProof(msgspec.Struct, frozen=True):
+    """That an event is in the ledger, and where: `leaf` is number `index`, from 0, of the `size` under `root`."""
+
+    event_id: UUID
+    global_position: int
+    leaf: str
+    index: int
+    size: int
+    root: str
+    path: list[str]
+
+
+class ConsistencyProof(msgspec.Struct, frozen=True):
+    """That a seal covers all that an earlier one did, unchanged, and only adds to it."""
+
+    old_size: int = msgspec.field(name="from")
+    new_size: int = msgspec.field(name="to")
+    old_root: str = msgspec.field(name="from_root")
+    new_root: str = msgspec.field(name="to_root")
+    path: list[str]
+
+
 class Health(msgspec.Struct, frozen=True):
     status: Literal["ok", "degraded"]
     version: str

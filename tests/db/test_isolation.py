@@ -57,6 +57,7 @@ async def test_nothing_of_a_transaction_is_left_on_its_connection(app: App, work
 async def fill(app: App, workspace: Workspace) -> UUID:
     stored = event({"text": "mine"}, user_id="ann")
     await app.ledger.append(workspace.admin, [stored, event({"text": "nobody's"})])
+    await app.ledger.seals.seal(workspace.workspace_id)
     await app.identity.add_user(workspace.workspace_id, "ann")
     return stored.event_id
 

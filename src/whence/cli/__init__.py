@@ -28,12 +28,14 @@ from whence.app import (
 )
 from whence.cli.doctor import examine
 from whence.cli.graph import run_rebuild, show_lineage
+from whence.cli.seals import expected_root, show_seal, show_verification
 from whence.cli.tail import show_tail
 from whence.db import embedded
 from whence.db.migrate import migrate as migrate_schema
 from whence.errors import NotFound, WhenceError
 from whence.graph.bounds import DEFAULT_NODES, MAX_DEPTH, MAX_NODES, Bounds
 from whence.identity import ADMIN_USER
+from whence.ledger.verify import Expected
 from whence.logs import configure_logs
 from whence.settings import Settings, load_settings
 from whence.worker import work
@@ -375,6 +377,40 @@ def tail(
 
     async def act(app: App) -> None:
         await show_tail(app, workspace, after, lines, follow, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@cli.command()
+def seal(
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Seal the events that are new; prints the root, which pins all of them."""
+
+    async def act(app: App) -> None:
+        await show_seal(app, workspace, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@cli.command()
+def verify(
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    expect: Annotated[
+        Expected | None,
+        typer.Option(parser=expected_root, metavar="SIZE:ROOT", help="A root that was kept elsewhere."),
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Compare every event with its seals; exits with 1 and names the positions if something was changed."""
+
+    async def act(app: App) -> None:
+        await show_verification(app, workspace, expect, as_json)
 
     with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
 

@@ -18,18 +18,6 @@ CREATE TYPE whence.edge_role AS ENUM (
 
 ALTER TYPE whence.edge_role OWNER TO whence_owner;
 
-CREATE TYPE whence.edge_type AS ENUM (
-    'FOLLOWS',
-    'CAUSED_BY',
-    'SIMILAR_TO',
-    'REFERENCES',
-    'SUMMARIZES',
-    'DERIVED_FROM',
-    'SAME_AS'
-);
-
-ALTER TYPE whence.edge_type OWNER TO whence_owner;
-
 CREATE FUNCTION whence.graph_name_key(entity_type text, name text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -39,12 +27,12 @@ $$;
 
 ALTER FUNCTION whence.graph_name_key(entity_type text, name text) OWNER TO whence_owner;
 
-CREATE FUNCTION whence.graph_reach(in_workspace text, in_build integer, starts bigint[], direction text, kinds whence.edge_type[], max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint) RETURNS TABLE(node bigint, depth integer, via bigint[])
+CREATE FUNCTION whence.graph_reach(in_workspace text, in_build integer, starts bigint[], direction text, kinds smallint[], max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint) RETURNS TABLE(node bigint, depth integer)
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     beyond constant bigint := (as_of + 1) << 6;
-    with_order constant boolean := direction = 'both' AND 'FOLLOWS' = ANY (kinds);
+    with_order constant boolean := direction = 'both' AND 1 = ANY (kinds);
     frontier bigint[] := starts;
     visited bigint[] := starts;
     level bigint[];
@@ -53,7 +41,7 @@ DECLARE
     room integer;
 BEGIN
     IF after_depth < 0 THEN
-        RETURN QUERY SELECT s, 0, '{}'::bigint[] FROM unnest(starts) s ORDER BY s;
+        RETURN QUERY SELECT s, 0 FROM unnest(starts) s ORDER BY s;
         GET DIAGNOSTICS given = ROW_COUNT;
     END IF;
     -- One level more than was asked for, of which one node is enough, tells whether the depth has cut something off.
@@ -65,10 +53,9 @@ BEGIN
         past := CASE WHEN d = after_depth THEN after_node ELSE -1 END;
         IF d >= after_depth THEN
             room := CASE WHEN d > max_depth THEN 1 ELSE max_nodes + 1 - given END;
-            level := '{}';
-            FOR node, depth, via IN
-                SELECT found.n, d, array_agg(DISTINCT found.f) FROM (
-                    SELECT f, hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
+            level := ARRAY(
+                SELECT DISTINCT found.n FROM (
+                    SELECT hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
                         SELECT e.target AS n FROM whence.graph_edges e
                         WHERE e.workspace_id = in_workspace AND e.build = in_build AND e.source = f AND e.edge_type = k
                           AND e.target > past AND e.target < beyond
@@ -76,7 +63,7 @@ BEGIN
                         ORDER BY e.target LIMIT room
                     ) hop WHERE direction <> 'down'
                     UNION ALL
-                    SELECT f, hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
+                    SELECT hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
                         SELECT e.source AS n FROM whence.graph_edges e
                         WHERE e.workspace_id = in_workspace AND e.build = in_build AND e.target = f AND e.edge_type = k
                           AND e.source > past AND e.source < beyond
@@ -84,16 +71,14 @@ BEGIN
                         ORDER BY e.source LIMIT room
                     ) hop WHERE direction <> 'up'
                     UNION ALL
-                    SELECT f, hop.n
+                    SELECT hop.n
                     FROM unnest(frontier) f,
                         LATERAL whence.graph_session_neighbours(in_workspace, in_build, f, as_of) hop (n)
                     WHERE with_order AND hop.n > past AND hop.n NOT IN (SELECT unnest(visited))
                 ) found
-                GROUP BY found.n ORDER BY found.n LIMIT room
-            LOOP
-                RETURN NEXT;
-                level := level || node;
-            END LOOP;
+                ORDER BY found.n LIMIT room
+            );
+            RETURN QUERY SELECT l, d FROM unnest(level) l;
             given := given + cardinality(level);
             EXIT WHEN given > max_nodes OR d > max_depth;
         END IF;
@@ -122,7 +107,7 @@ BEGIN
     END LOOP;
 END $$;
 
-ALTER FUNCTION whence.graph_reach(in_workspace text, in_build integer, starts bigint[], direction text, kinds whence.edge_type[], max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint) OWNER TO whence_owner;
+ALTER FUNCTION whence.graph_reach(in_workspace text, in_build integer, starts bigint[], direction text, kinds smallint[], max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.graph_session_neighbours(in_workspace text, in_build integer, node bigint, as_of bigint) RETURNS TABLE(neighbour bigint)
     LANGUAGE sql STABLE
@@ -147,6 +132,13 @@ CREATE FUNCTION whence.graph_session_neighbours(in_workspace text, in_build inte
 $$;
 
 ALTER FUNCTION whence.graph_session_neighbours(in_workspace text, in_build integer, node bigint, as_of bigint) OWNER TO whence_owner;
+
+CREATE TABLE whence.edge_types (
+    edge_type smallint NOT NULL,
+    name text NOT NULL
+);
+
+ALTER TABLE whence.edge_types OWNER TO whence_owner;
 
 CREATE TABLE whence.events (
     workspace_id text NOT NULL,
@@ -223,7 +215,7 @@ CREATE TABLE whence.graph_edges (
     build integer NOT NULL,
     source bigint NOT NULL,
     target bigint NOT NULL,
-    edge_type whence.edge_type NOT NULL,
+    edge_type smallint NOT NULL,
     role whence.edge_role,
     score real,
     user_id text,
@@ -299,7 +291,7 @@ CREATE TABLE whence.graph_waiting (
     build integer NOT NULL,
     event_id uuid NOT NULL,
     source bigint NOT NULL,
-    edge_type whence.edge_type NOT NULL,
+    edge_type smallint NOT NULL,
     role whence.edge_role,
     user_id text
 );
@@ -341,6 +333,34 @@ CREATE TABLE whence.schema_migrations (
 );
 
 ALTER TABLE whence.schema_migrations OWNER TO whence_owner;
+
+CREATE TABLE whence.seal_tiles (
+    workspace_id text NOT NULL,
+    level smallint NOT NULL,
+    tile bigint NOT NULL,
+    hashes bytea NOT NULL,
+    CONSTRAINT seal_tiles_from_zero CHECK ((tile >= 0)),
+    CONSTRAINT seal_tiles_level_range CHECK (((level >= 0) AND (level <= 7))),
+    CONSTRAINT seal_tiles_whole_hashes CHECK ((((octet_length(hashes) % 32) = 0) AND (octet_length(hashes) <= 8192)))
+);
+ALTER TABLE ONLY whence.seal_tiles ALTER COLUMN hashes SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY whence.seal_tiles FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.seal_tiles OWNER TO whence_owner;
+
+CREATE TABLE whence.seals (
+    workspace_id text NOT NULL,
+    size bigint NOT NULL,
+    root bytea NOT NULL,
+    sealed_at timestamp with time zone NOT NULL,
+    CONSTRAINT seals_root_length CHECK ((octet_length(root) = 32)),
+    CONSTRAINT seals_size_from_one CHECK ((size >= 1))
+);
+
+ALTER TABLE ONLY whence.seals FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.seals OWNER TO whence_owner;
 
 CREATE TABLE whence.subject_keys (
     workspace_id text NOT NULL,
@@ -407,6 +427,12 @@ ALTER TABLE ONLY whence.workspaces FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.workspaces OWNER TO whence_owner;
 
+ALTER TABLE ONLY whence.edge_types
+    ADD CONSTRAINT edge_types_name UNIQUE (name);
+
+ALTER TABLE ONLY whence.edge_types
+    ADD CONSTRAINT edge_types_pkey PRIMARY KEY (edge_type);
+
 ALTER TABLE ONLY whence.events
     ADD CONSTRAINT events_event_id_once UNIQUE (workspace_id, event_id);
 
@@ -449,6 +475,12 @@ ALTER TABLE ONLY whence.payloads
 ALTER TABLE ONLY whence.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
 
+ALTER TABLE ONLY whence.seal_tiles
+    ADD CONSTRAINT seal_tiles_pkey PRIMARY KEY (workspace_id, level, tile);
+
+ALTER TABLE ONLY whence.seals
+    ADD CONSTRAINT seals_pkey PRIMARY KEY (workspace_id, size);
+
 ALTER TABLE ONLY whence.subject_keys
     ADD CONSTRAINT subject_keys_id UNIQUE (workspace_id, subject_id, key_id);
 
@@ -490,6 +522,12 @@ ALTER TABLE ONLY whence.graph_builds
 
 ALTER TABLE ONLY whence.payloads
     ADD CONSTRAINT payloads_subject_key FOREIGN KEY (workspace_id, subject_id, key_id) REFERENCES whence.subject_keys(workspace_id, subject_id, key_id);
+
+ALTER TABLE ONLY whence.seal_tiles
+    ADD CONSTRAINT seal_tiles_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
+
+ALTER TABLE ONLY whence.seals
+    ADD CONSTRAINT seals_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
 
 ALTER TABLE ONLY whence.subject_keys
     ADD CONSTRAINT subject_keys_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
@@ -563,6 +601,18 @@ CREATE POLICY payloads_of_user ON whence.payloads TO whence_app USING (((workspa
 
 CREATE POLICY payloads_of_workspace ON whence.payloads TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
+ALTER TABLE whence.seal_tiles ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY seal_tiles_of_member ON whence.seal_tiles FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+CREATE POLICY seal_tiles_of_workspace ON whence.seal_tiles TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.seals ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY seals_of_member ON whence.seals FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+CREATE POLICY seals_of_workspace ON whence.seals TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
 ALTER TABLE whence.subject_keys ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY subject_keys_of_member ON whence.subject_keys FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
@@ -599,6 +649,9 @@ GRANT USAGE ON SCHEMA whence TO whence_app;
 GRANT USAGE ON SCHEMA whence TO whence_workspace;
 GRANT USAGE ON SCHEMA whence TO whence_worker;
 
+GRANT SELECT ON TABLE whence.edge_types TO whence_app;
+GRANT SELECT ON TABLE whence.edge_types TO whence_workspace;
+
 GRANT SELECT,INSERT ON TABLE whence.events TO whence_workspace;
 GRANT SELECT ON TABLE whence.events TO whence_app;
 
@@ -634,6 +687,14 @@ GRANT SELECT ON TABLE whence.payloads TO whence_app;
 
 GRANT SELECT ON TABLE whence.schema_migrations TO whence_app;
 GRANT SELECT ON TABLE whence.schema_migrations TO whence_workspace;
+
+GRANT SELECT,INSERT ON TABLE whence.seal_tiles TO whence_workspace;
+GRANT SELECT ON TABLE whence.seal_tiles TO whence_app;
+
+GRANT UPDATE(hashes) ON TABLE whence.seal_tiles TO whence_workspace;
+
+GRANT SELECT,INSERT ON TABLE whence.seals TO whence_workspace;
+GRANT SELECT ON TABLE whence.seals TO whence_app;
 
 GRANT SELECT,INSERT ON TABLE whence.subject_keys TO whence_workspace;
 GRANT SELECT ON TABLE whence.subject_keys TO whence_app;

@@ -7,10 +7,12 @@ from litestar import Litestar, Response, get
 from litestar.connection import ASGIConnection
 from litestar.di import Provide
 from litestar.handlers import BaseRouteHandler
+from litestar.params import ParameterKwarg
+from litestar.typing import FieldDefinition
 
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
-from whence.gateway import events, graph, system, telemetry
+from whence.gateway import events, graph, seals, system, telemetry
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
@@ -25,6 +27,9 @@ ROUTES = (
     graph.get_subgraph,
     graph.get_context,
     graph.get_prov,
+    seals.get_proof,
+    seals.list_seals,
+    seals.get_consistency,
     telemetry.export_traces,
     telemetry.export_logs,
     system.health,
@@ -42,9 +47,16 @@ def openapi() -> Response[bytes]:
 
 def only_known_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """A parameter that is misspelt must not be taken for one that was left out."""
+    known = {_name_in_query(field) for field in handler.parsed_fn_signature.parameters.values()}
     for name in connection.query_params:
-        if name not in handler.parsed_fn_signature.parameters or name in ("request", "app", "registry"):
+        if name not in known or name in ("request", "app", "registry"):
             raise InvalidInput(f"{name}: is not a known parameter", (FieldError(name, "is not a known parameter"),))
+
+
+def _name_in_query(field: FieldDefinition) -> str:
+    """Some names, such as `from`, cannot be those of a Python parameter."""
+    definition = field.kwarg_definition
+    return (isinstance(definition, ParameterKwarg) and definition.name) or field.name
 
 
 def build(app: App) -> Asgi:

@@ -67,12 +67,14 @@ _PROBLEMS = {
     "400": "The body is malformed",
     "401": "No valid key",
     "404": "Missing, or somebody else's",
-    "409": "Stored earlier with other content",
+    "409": "Stored earlier with other content; of a proof, not sealed yet",
     "413": "Too large",
     "415": "A content type or encoding that is not known",
     "422": "Invalid; `errors` names the fields",
     "503": "Try again later",
 }
+# Routes whose parameters name something that may not be there.
+_NAMED_BY_QUERY = frozenset({"/v1/seals/consistency"})
 
 
 @cache
@@ -121,4 +123,6 @@ def _statuses(path: str, method: str) -> list[str]:
         return ["503"] if path == "/health/ready" else []
     if method == "post":
         return ["400", "401", "409", "413", "415", "422", "503"]
-    return ["401", "404", "422", "503"] if "{" in path else ["401", "422", "503"]
+    if path.endswith("/proof"):
+        return ["401", "404", "409", "422", "503"]
+    return ["401", "404", "422", "503"] if "{" in path or path in _NAMED_BY_QUERY else ["401", "422", "503"]

@@ -23,6 +23,7 @@ from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
 from whence.ledger.events import problems
 from whence.ledger.heads import Heads, head_of
 from whence.ledger.payloads import KeyRow, SubjectKeys, canonical, subject_of
+from whence.ledger.seals import Seals
 from whence.ledger.upcast import Steps, upcast_event, upcast_payload
 from whence.wire import CONTENT_KEYS, Event, EventPage, Measures, StoredEvent
 
@@ -95,6 +96,7 @@ class Ledger:
         self._steps = steps or {}
         self.heads = Heads(database)
         self.keys = SubjectKeys(database, provider, clock)
+        self.seals = Seals(database, clock)
         self._coalescer = Coalescer(
             database,
             clock,

@@ -158,3 +158,77 @@ SELECT kek_id FROM whence.installation;
 
 -- name: set_installation_kek
 INSERT INTO whence.installation (kek_id, created_at) VALUES (%(kek_id)s, %(now)s) ON CONFLICT DO NOTHING;
+
+-- fragment: leaf
+-- The fields of leaves.Leaf, in order: every column of the table, sorted. A time says when it is before Christ or no
+-- time at all, so that no two values share a form.
+agent_id, data_classification,
+coalesce(replace(to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"AD'), 'AD', ''), ended_at::text),
+event_id::text, event_type, global_position, importance_hint, measures::text,
+coalesce(replace(to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"AD'), 'AD', ''), occurred_at::text),
+parent_event_id::text, encode(payload_commitment, 'hex'), payload_ref,
+coalesce(replace(to_char(recorded_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"AD'), 'AD', ''), recorded_at::text),
+schema_version, session_id, status, subject_id, tool_name, trace_id, user_id, workspace_id
+
+-- name: leaves
+-- By bounds and not by LIMIT, so that what stands twice on a position is seen.
+SELECT {leaf}
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND global_position > %(after)s::bigint AND global_position <= %(up_to)s::bigint
+ORDER BY global_position;
+
+-- name: leaf_by_id
+SELECT {leaf}
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND event_id = %(event_id)s
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s);
+
+-- name: lock_tiles
+-- Sealers of a workspace queue here: a conflict locks the row also where it changes nothing.
+INSERT INTO whence.seal_tiles AS t (workspace_id, level, tile, hashes) VALUES (%(workspace_id)s, 0, 0, '')
+ON CONFLICT (workspace_id, level, tile) DO UPDATE SET hashes = t.hashes WHERE false;
+
+-- name: tiles
+SELECT level, tile, hashes
+FROM whence.seal_tiles JOIN unnest(%(levels)s::smallint[], %(tiles)s::bigint[]) AS wanted (level, tile) USING (level, tile)
+WHERE workspace_id = %(workspace_id)s;
+
+-- name: put_tiles
+INSERT INTO whence.seal_tiles (workspace_id, level, tile, hashes)
+SELECT %(workspace_id)s, level, tile, hashes
+FROM unnest(%(levels)s::smallint[], %(tiles)s::bigint[], %(hashes)b::bytea[]) AS t (level, tile, hashes)
+ON CONFLICT (workspace_id, level, tile) DO UPDATE SET hashes = EXCLUDED.hashes;
+
+-- name: add_seal
+INSERT INTO whence.seals (workspace_id, size, root, sealed_at)
+VALUES (%(workspace_id)s, %(size)s, %(root)s, %(sealed_at)s);
+
+-- name: last_seal
+SELECT size, encode(root, 'hex'), sealed_at FROM whence.seals
+WHERE workspace_id = %(workspace_id)s ORDER BY size DESC LIMIT 1;
+
+-- name: seals_after
+SELECT size, encode(root, 'hex'), sealed_at FROM whence.seals
+WHERE workspace_id = %(workspace_id)s AND size > %(after)s::bigint ORDER BY size LIMIT %(limit)s::bigint;
+
+-- name: seals_between
+SELECT size, encode(root, 'hex'), sealed_at FROM whence.seals
+WHERE workspace_id = %(workspace_id)s AND size > %(after)s::bigint AND size <= %(up_to)s::bigint ORDER BY size;
+
+-- name: seals_of_sizes
+SELECT size, encode(root, 'hex'), sealed_at FROM whence.seals
+WHERE workspace_id = %(workspace_id)s AND size = ANY (%(sizes)s::bigint[]) ORDER BY size;
+
+-- name: ends
+-- The last position by the head and by the events themselves, which are the same at any moment, and the first one.
+SELECT coalesce((SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %(workspace_id)s), 0),
+       coalesce((SELECT min(global_position) FROM whence.events WHERE workspace_id = %(workspace_id)s), 1),
+       coalesce((SELECT max(global_position) FROM whence.events WHERE workspace_id = %(workspace_id)s), 0);
+
+-- name: gaps_after
+-- The first and last of the positions that are missing between two events past `after`.
+SELECT previous + 1, global_position - 1 FROM (
+    SELECT global_position, lag(global_position, 1, %(after)s::bigint) OVER (ORDER BY global_position) AS previous
+    FROM whence.events WHERE workspace_id = %(workspace_id)s AND global_position > %(after)s::bigint
+) AS neighbours
+WHERE global_position <> previous + 1 ORDER BY global_position LIMIT %(limit)s::bigint;
