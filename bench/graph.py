@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import psycopg
 import uvloop
 
@@ -43,7 +44,7 @@ ORDER BY b.depth, b.node LIMIT 100
 """
 
 
-def trees(count: int, seed: int, first: Event | None = None) -> Iterator[Event]:
+def trees(count: int, seed: int) -> Iterator[Event]:
     """Traces as trees; each event has an agent, a tool and a user, so that it makes five edges."""
     dice = random.Random(seed)
     start = datetime.now(UTC) - timedelta(hours=2)
@@ -87,7 +88,9 @@ async def fill(app: App, events: Iterator[Event]) -> tuple[float, list[uuid.UUID
 async def appended(app: App, admin: Principal, batch: list[Event]) -> float:
     """Four writers of 1,000 each, as over HTTP."""
     began = time.perf_counter()
-    await asyncio.gather(*(app.ledger.append(admin, batch[start : start + 1000]) for start in range(0, len(batch), 1000)))
+    await asyncio.gather(
+        *(app.ledger.append(admin, batch[start : start + 1000]) for start in range(0, len(batch), 1000))
+    )
     return time.perf_counter() - began
 
 
@@ -125,7 +128,9 @@ async def _measure(app: App, owner: str, count: int) -> list[Result]:
     report = await rebuild(app.database, app.projector, app.clock, WORKSPACE, False, lambda *_: None)
     assert report.equal
     rebuilt = count / report.seconds
-    results.append(Result("rebuild, compared and swapped (peer: raw INSERT … SELECT)", rebuilt, raw, ratio=rebuilt / raw))
+    results.append(
+        Result("rebuild, compared and swapped (peer: raw INSERT … SELECT)", rebuilt, raw, ratio=rebuilt / raw)
+    )
     with psycopg.connect(owner, autocommit=True) as conn:
         conn.execute("VACUUM ANALYZE")
     results += await lineage_rates(app, owner, roots)
@@ -133,7 +138,7 @@ async def _measure(app: App, owner: str, count: int) -> list[Result]:
 
 
 def raw_copy(owner: str, count: int) -> float:
-    """Events a second at which Postgres writes the same rows with the same indexes, without finding out what they are."""
+    """Events a second at which Postgres writes the same rows with the same indexes, given what they are."""
     with psycopg.connect(owner, autocommit=True) as conn:
         conn.execute("SET ROLE whence_workspace")
         conn.execute(f"SET app.workspace_id = '{WORKSPACE}'")
@@ -184,17 +189,10 @@ async def lineage_rates(app: App, owner: str, roots: list[uuid.UUID]) -> list[Re
 async def wide(app: App) -> list[Result]:
     """The first page of a node with 100,000 children, and all of them."""
     root = next(trees(1, 3))
-    children = [
-        event
-        for event in trees(WIDE_CHILDREN, 4)
-    ]
+    children = [msgspec.structs.replace(one, parent_event_id=root.event_id) for one in trees(WIDE_CHILDREN, 4)]
     admin = Principal(WORKSPACE, "admin", is_admin=True)
-    import msgspec
-
-    children = [msgspec.structs.replace(child, parent_event_id=root.event_id) for child in children]
-    for start in range(0, len(children), 1000):
-        await app.ledger.append(admin, [root, *children[start : start + 999]] if start == 0 else children[start - 1 : start + 999])
-    await app.ledger.append(admin, children[-1:])
+    for start in range(0, len(children) + 1, 1000):
+        await app.ledger.append(admin, [root, *children][start : start + 1000])
     await app.projector.catch_up(WORKSPACE)
     scope = Scope(WORKSPACE)
     first, cursor, seen = list[float](), None, 0

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,11 @@ def damage(postgres: embedded.EmbeddedServer, data_dir: Path, workspace: Workspa
 
 
 @pytest.fixture
-def rows(owner: Connection, workspace: Workspace) -> Iterator[Connection]:
+def rows(owner: Connection, workspace: Workspace) -> Connection:
     """A session that sees the rows of the test's workspace."""
     owner.execute("SET ROLE whence_workspace")
     owner.execute(sql.SQL("SET app.workspace_id = {}").format(workspace.workspace_id))
-    yield owner
+    return owner
 
 
 async def test_events_follow_one_another_in_their_session_by_the_time_at_which_they_occurred(
@@ -66,7 +67,7 @@ async def test_events_follow_one_another_in_their_session_by_the_time_at_which_t
     await app.ledger.append(workspace.admin, [late, tie])
     await app.projector.catch_up(workspace.workspace_id)
     order = [first, late, tie, last]
-    expected = {(str(after.event_id), str(before.event_id)) for before, after in zip(order, order[1:], strict=False)}
+    expected = {(str(after.event_id), str(before.event_id)) for before, after in pairwise(order)}
     assert edges(await around(app, scope, session_id="s1"), "FOLLOWS") == expected
 
 

@@ -27,7 +27,7 @@ from whence.app import (
     reach_database,
 )
 from whence.cli.doctor import examine
-from whence.cli.graph import run_rebuild, show_lineage
+from whence.cli.graph import Output, run_rebuild, show_lineage
 from whence.cli.seals import expected_root, show_seal, show_verification
 from whence.cli.tail import show_tail
 from whence.db import embedded
@@ -208,7 +208,7 @@ def worker(data_dir: DataDir = None, database_url: DatabaseUrl = None, log_level
 
 
 @cli.command()
-def lineage(
+def lineage(  # noqa: PLR0913, PLR0917 (options of a command)
     event: Annotated[UUID, typer.Argument(metavar="EVENT", help="The id of an event.")],
     down: Annotated[bool, typer.Option("--down", help="What came of it, instead of what caused it.")] = False,
     depth: Annotated[int, typer.Option(min=1, max=MAX_DEPTH, help="At most so many steps away.")] = MAX_DEPTH,
@@ -223,7 +223,8 @@ def lineage(
     """Why did this happen: an event, what caused it, and what caused that."""
 
     async def act(app: App) -> None:
-        await show_lineage(app, workspace, event, down, Bounds(depth, nodes), graph, prov, as_json)
+        output = Output(graph, prov, as_json)
+        await show_lineage(app, workspace, event, "down" if down else "up", Bounds(depth, nodes), output)
 
     with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -19,26 +20,26 @@ from whence.graph.prov import document
 from whence.graph.rebuild import Report, rebuild
 
 
+class Output(NamedTuple):
+    """Where a lineage goes besides the terminal."""
+
+    graph: Path | None
+    prov: Path | None
+    as_json: bool
+
+
 async def show_lineage(
-    app: App,
-    workspace: str,
-    event_id: UUID,
-    down: bool,
-    bounds: Bounds,
-    graph: Path | None,
-    prov: Path | None,
-    as_json: bool,
+    app: App, workspace: str, event_id: UUID, direction: Literal["up", "down"], bounds: Bounds, output: Output
 ) -> None:
     await must_exist(app, workspace)
     # Where no server is running, nobody else has brought the graph up to date.
     await app.projector.catch_up(workspace)
-    direction = "down" if down else "up"
     atlas = await app.graph.lineage(Scope(workspace), event_id, direction, bounds, content=True)
-    if graph is not None:
-        _write(graph, svg(atlas).encode())
-    if prov is not None:
-        _write(prov, document(atlas, workspace))
-    if as_json:
+    if output.graph is not None:
+        _write(output.graph, svg(atlas).encode())
+    if output.prov is not None:
+        _write(output.prov, document(atlas, workspace))
+    if output.as_json:
         sys.stdout.write(msgspec.json.encode(atlas).decode() + "\n")
     else:
         print_lineage(Console(highlight=False), atlas, str(event_id))

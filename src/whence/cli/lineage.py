@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from whence.cli.tail import STATUS_COLOURS, shown
-from whence.ledger import MAX_LINEAGE_DEPTH
+from whence.graph.bounds import MAX_DEPTH
 from whence.wire import Atlas, AtlasEdge, AtlasNode
 
 _WORDS = {
@@ -170,8 +170,8 @@ def _print_cut(console: Console, atlas: Atlas, tree: _Branches) -> None:
     meta = atlas.meta
     bound = f"{meta.timeout_ms:,} ms" if meta.timed_out else f"{meta.max_depth} steps or {meta.max_nodes} nodes"
     _print(console, Text(f"\nThere is more: this was cut off at {bound}.", "yellow"))
-    if meta.max_depth < MAX_LINEAGE_DEPTH:
-        _print(console, Text(f"  see further with: --depth, up to {MAX_LINEAGE_DEPTH}"))
+    if meta.max_depth < MAX_DEPTH:
+        _print(console, Text(f"  see further with: --depth, up to {MAX_DEPTH}"))
     steps = [branch for branches in tree.values() for branch in branches if not branch.is_again]
     ends = [branch for branch in steps if atlas.nodes[branch.to].node_type == "event"]
     if ends:

@@ -611,6 +611,8 @@ ALTER TABLE whence.seals ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY seals_of_member ON whence.seals FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
+CREATE POLICY seals_of_worker ON whence.seals FOR SELECT TO whence_worker USING (true);
+
 CREATE POLICY seals_of_workspace ON whence.seals TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.subject_keys ENABLE ROW LEVEL SECURITY;
@@ -642,6 +644,8 @@ CREATE POLICY workspace_heads_of_workspace ON whence.workspace_heads TO whence_w
 ALTER TABLE whence.workspaces ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY workspaces_of_member ON whence.workspaces FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+CREATE POLICY workspaces_of_worker ON whence.workspaces FOR SELECT TO whence_worker USING (true);
 
 CREATE POLICY workspaces_of_workspace ON whence.workspaces TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
@@ -693,6 +697,7 @@ GRANT SELECT ON TABLE whence.seal_tiles TO whence_app;
 
 GRANT UPDATE(hashes) ON TABLE whence.seal_tiles TO whence_workspace;
 
+GRANT SELECT ON TABLE whence.seals TO whence_worker;
 GRANT SELECT,INSERT ON TABLE whence.seals TO whence_workspace;
 GRANT SELECT ON TABLE whence.seals TO whence_app;
 
@@ -715,3 +720,4 @@ GRANT UPDATE(last_position) ON TABLE whence.workspace_heads TO whence_workspace;
 
 GRANT SELECT,INSERT ON TABLE whence.workspaces TO whence_workspace;
 GRANT SELECT ON TABLE whence.workspaces TO whence_app;
+GRANT SELECT ON TABLE whence.workspaces TO whence_worker;

@@ -65,7 +65,7 @@ _context = msgspec.json.Decoder(ContextRequest)
 
 
 @get("/v1/events/{event_id:uuid}/lineage", summary="What caused an event, or what came of it")
-async def get_lineage(  # noqa: PLR0913 (parameters of a query)
+async def get_lineage(  # noqa: PLR0913, PLR0917 (parameters of a query)
     request: Caller,
     app: TheApp,
     event_id: FromPath[UUID],
@@ -82,7 +82,7 @@ async def get_lineage(  # noqa: PLR0913 (parameters of a query)
 
 
 @get("/v1/subgraph", summary="Everything around an event, or in a session or a trace")
-async def get_subgraph(  # noqa: PLR0913
+async def get_subgraph(  # noqa: PLR0913, PLR0917
     request: Caller,
     app: TheApp,
     event_id: UUID | None = None,
@@ -113,7 +113,7 @@ async def get_context(request: Caller, app: TheApp) -> Atlas:
 
 
 @get("/v1/prov", summary="The provenance of an event, a session or a trace as W3C PROV-JSON")
-async def get_prov(  # noqa: PLR0913
+async def get_prov(  # noqa: PLR0913, PLR0917
     request: Caller,
     app: TheApp,
     event_id: UUID | None = None,

@@ -44,6 +44,15 @@ class Anchor:
 
 
 @dataclass(frozen=True)
+class _Walk:
+    name: int
+    """Tells this walk's cursors from others'."""
+    bounds: Bounds
+    start: Cursor
+    content: bool
+
+
+@dataclass(frozen=True)
 class _Page:
     """A page of a walk, as it was read."""
 
@@ -76,7 +85,7 @@ class Graph:
         start = _START if cursor is None else Cursor.decode(cursor, walk)
 
         async def read(tx: Tx) -> _Page:
-            return await self._reach(tx, scope, event_id, direction, LINEAGE, bounds, start, walk, content)
+            return await self._reach(tx, scope, event_id, direction, LINEAGE, _Walk(walk, bounds, start, content))
 
         return await self._answer(scope, bounds, read, cursor, wait_for)
 
@@ -95,9 +104,9 @@ class Graph:
 
         async def read(tx: Tx) -> _Page:
             if anchor.event_id is None:
-                return await self._members(tx, scope, anchor, bounds, start, walk, content)
+                return await self._members(tx, scope, anchor, _Walk(walk, bounds, start, content))
             kinds: tuple[EdgeType, ...] = ("FOLLOWS", *STORED)
-            return await self._reach(tx, scope, anchor.event_id, "both", kinds, bounds, start, walk, content)
+            return await self._reach(tx, scope, anchor.event_id, "both", kinds, _Walk(walk, bounds, start, content))
 
         return await self._answer(scope, bounds, read, cursor, wait_for)
 
@@ -152,18 +161,16 @@ class Graph:
                 return position == 0
             await asyncio.sleep(WAIT_POLL_SECONDS)
 
-    async def _reach(  # noqa: PLR0913 (a walk has as many sides)
+    async def _reach(
         self,
         tx: Tx,
         scope: Scope,
         event_id: UUID,
         direction: Literal["up", "down", "both"],
         kinds: Sequence[EdgeType],
-        bounds: Bounds,
-        start: Cursor,
-        walk: int,
-        content: bool,
+        walk: _Walk,
     ) -> _Page:
+        bounds, start = walk.bounds, walk.start
         values = {
             "workspace_id": scope.workspace_id,
             "user_id": scope.user_id,
@@ -190,16 +197,15 @@ class Graph:
         if direction == "both":
             edges += await read_order(tx, scope, build, nodes, as_of)
         more = len(inside) > len(rows)
-        last = Cursor(walk, as_of, rows[-1][1], rows[-1][0]) if more else None
+        last = Cursor(walk.name, as_of, rows[-1][1], rows[-1][0]) if more else None
         told = {
             node: Told(_REASONS[direction](depth), {"relevance": round(1 / (1 + depth), 4)}) for node, depth, *_ in rows
         }
-        drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, content)
+        drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, walk.content)
         return _Page(told, drawn, as_of, last, cut=more or len(inside) < len(found))
 
-    async def _members(
-        self, tx: Tx, scope: Scope, anchor: Anchor, bounds: Bounds, start: Cursor, walk: int, content: bool
-    ) -> _Page:
+    async def _members(self, tx: Tx, scope: Scope, anchor: Anchor, walk: _Walk) -> _Page:
+        bounds, start = walk.bounds, walk.start
         inside = "session" if anchor.trace_id is None else "trace"
         values = {
             "workspace_id": scope.workspace_id,
@@ -221,8 +227,8 @@ class Graph:
         edges += await read_order(tx, scope, build, nodes, as_of)
         more = len(found) > len(nodes)
         told = {node: Told(f"in the {inside}" if node & 63 == 0 else f"told of in the {inside}", {}) for node in nodes}
-        drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, content)
-        return _Page(told, drawn, as_of, Cursor(walk, as_of, 0, nodes[-1]) if more else None, cut=more)
+        drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, walk.content)
+        return _Page(told, drawn, as_of, Cursor(walk.name, as_of, 0, nodes[-1]) if more else None, cut=more)
 
 
 def _steps(depth: int, what: str, where: str) -> str:

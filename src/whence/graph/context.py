@@ -21,8 +21,8 @@ from whence.graph.bounds import Bounds, Cursor, invalid
 from whence.graph.drawing import Drawing, Told, read_edges, read_order, read_rows
 from whence.graph.edges import EDGE_TYPES, STORED, codes
 from whence.graph.intents import Inference, Intent, infer, weights
-from whence.graph.project import live_build
 from whence.graph.names import normalise
+from whence.graph.project import live_build
 from whence.ledger import Ledger
 from whence.ledger.payloads import KeyRow
 from whence.models.embedder import Embedder, similarity

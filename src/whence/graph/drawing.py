@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from whence.db import Scope, Tx
 from whence.db.queries import load
-from whence.graph.reading import SUMMARY_SUFFIX, name_place
 from whence.graph.edges import EDGE_TYPES, codes
 from whence.graph.names import normalise
+from whence.graph.reading import SUMMARY_SUFFIX, name_place
 from whence.graph.text import excerpt
 from whence.ledger import Ledger, Sealed
 from whence.ledger.payloads import KeyRow
@@ -76,7 +76,7 @@ async def read_order(tx: Tx, scope: Scope, build: int, nodes: Iterable[int], as_
     return [Edge(source, target, "FOLLOWS", None, None, delta) for source, target, delta in rows]
 
 
-async def read_rows(  # noqa: PLR0913
+async def read_rows(  # noqa: PLR0913, PLR0917 (what a drawing is made of)
     tx: Tx,
     ledger: Ledger,
     scope: Scope,

@@ -25,9 +25,9 @@ from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import Conflict
 from whence.graph import reading
-from whence.graph.reading import Reading
-from whence.graph.names import nearest
 from whence.graph.edges import EDGE_CODES
+from whence.graph.names import nearest, normalise
+from whence.graph.reading import Reading
 from whence.ledger import Ledger
 from whence.models.embedder import Embedder, similarity
 from whence.wire import EdgeType
@@ -289,7 +289,7 @@ class Projector:
     async def _write_names(self, tx: Tx, batch: _Batch, readings: Sequence[Reading], edges: _Edges) -> None:
         """Names of payloads: known ones are referred to, new ones are added and compared with those before."""
         mentions = [
-            (item, place, mention, reading.name_key(item.content, mention.name))
+            (item, place, mention, reading.name_key(item.content, mention.name.entity_type, mention.name.normal))
             for item in readings
             for place, mention in enumerate(item.mentions, FIRST_NAMED_PLACE)
         ]
@@ -336,7 +336,7 @@ class Projector:
             )
             rows = await (await tx.execute(_SQL["names_before"], values, binary=True)).fetchall()
             opened = [reading.open_name(batch.build.workspace_id, item.content, row[3]) for row in rows]
-            normals = [reading.as_name("name", name).normal for name in opened]
+            normals = [normalise(name) for name in opened]
             lately.names["name"] = _Names([row[1] for row in rows], normals)
         return lately.names["name"]
 
@@ -360,8 +360,8 @@ class Projector:
         """An alias is the last of its batch: what comes after it is read with it, what came before is not."""
         content, sealed = item.content, alias.entity_type in reading.SEALED_TYPES
         subject_id = content.subject_id if sealed else ""
-        if alias.entity_type == "name" or alias.entity_type == "link":
-            keys = [reading.name_key(content, reading.as_name(alias.entity_type, n)) for n in (alias.name, alias.alias)]
+        if sealed:
+            keys = [reading.name_key(content, alias.entity_type, normalise(name)) for name in (alias.name, alias.alias)]
         else:
             values = {"entity_type": alias.entity_type, "name": alias.name, "alias": alias.alias}
             keys = list((await (await tx.execute(_SQL["name_keys"], values)).fetchone()) or ())
@@ -441,7 +441,7 @@ def _add_similar(lately: _Lately, items: Sequence[Reading], owner: str, edges: _
         alike = np.flatnonzero(
             (scores[row, first:end] >= SIMILAR_THRESHOLD) & (traces[first:end] != item.content.trace_id)
         )
-        ranked = sorted(((-float(scores[row, first + place]), -nodes[first + place]) for place in alike))
+        ranked = sorted((-float(scores[row, first + place]), -nodes[first + place]) for place in alike)
         for score, node in ranked[:MAX_SIMILAR]:
             edges.add(item.node, -node, "SIMILAR_TO", owner, None, -score)
     lately.nodes = nodes[-SIMILAR_WINDOW_EVENTS:]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whence.errors import WhenceError
-from whence.graph.names import Name, names_in, normalise
+from whence.graph.names import Name, names_in
 from whence.graph.text import main_text, passages
 from whence.ledger import Content
 from whence.models.embedder import Embedder
@@ -109,9 +109,9 @@ def _read_alias(content: Content, body: bytes) -> Reading:
     return Reading(content, (), (), alias, None)
 
 
-def name_key(content: Content, name: Name) -> str:
+def name_key(content: Content, entity_type: str, normal: str) -> str:
     """By what a name from a payload is known again; without its subject's key it tells nothing."""
-    return content.key.mark(f"{name.entity_type}:{name.normal}")
+    return content.key.mark(f"{entity_type}:{normal}")
 
 
 def seal_name(workspace_id: str, content: Content, name: str) -> bytes:
@@ -124,7 +124,3 @@ def open_name(workspace_id: str, content: Content, sealed: bytes) -> str:
 
 def name_place(workspace_id: str) -> bytes:
     return b"name in graph of " + workspace_id.encode()
-
-
-def as_name(entity_type: Literal["name", "link"], text: str) -> Name:
-    return Name(entity_type, text, normalise(text))

@@ -1,4 +1,4 @@
-"""Replay: the graph built again from the ledger, beside the one that is in use, compared with it, and put in its place."""
+"""Replay: the graph built again from the ledger beside the one in use, compared with it, and put in its place."""
 
 import hashlib
 import time
@@ -120,8 +120,9 @@ async def _digests(tx: Tx, build: Build) -> dict[str, bytes]:
     values = {"workspace_id": build.workspace_id, "build": build.number}
     found: dict[str, bytes] = {}
     for table in TABLES:
-        row = await (await tx.execute(_SQL[f"digest_{table}"], values, binary=True)).fetchone()
-        found[table] = (row and row[0]) or b""
+        rows = await (await tx.execute(_SQL[f"digest_{table}"], values, binary=True)).fetchall()
+        # Of an empty table there is none.
+        found[table] = rows[0][0] or b""
     return found
 
 

@@ -232,3 +232,15 @@ SELECT previous + 1, global_position - 1 FROM (
     FROM whence.events WHERE workspace_id = %(workspace_id)s AND global_position > %(after)s::bigint
 ) AS neighbours
 WHERE global_position <> previous + 1 ORDER BY global_position LIMIT %(limit)s::bigint;
+
+-- name: seals_due
+-- Workspaces with events that are not sealed: many, or some for a while. Run as whence_worker.
+SELECT w.workspace_id
+FROM whence.workspaces w
+JOIN whence.workspace_heads h ON h.workspace_id = w.workspace_id
+LEFT JOIN LATERAL (
+    SELECT s.size, s.sealed_at FROM whence.seals s WHERE s.workspace_id = w.workspace_id ORDER BY s.size DESC LIMIT 1
+) last ON true
+WHERE h.last_position - coalesce(last.size, 0) >= %(many)s::bigint
+   OR h.last_position > coalesce(last.size, 0) AND coalesce(last.sealed_at, w.created_at) <= %(before)s
+ORDER BY coalesce(last.sealed_at, w.created_at);

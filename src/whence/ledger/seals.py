@@ -5,10 +5,11 @@ adds to the same tree, so that any two can be shown to agree. A root that is kep
 """
 
 import asyncio
+from datetime import timedelta
 from uuid import UUID
 
 from whence.clock import Clock
-from whence.db import Database, Scope, Tx
+from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import Damaged, FieldError, InvalidInput, NotFound, NotSealed
 from whence.ledger.heads import head_of
@@ -39,6 +40,8 @@ from whence.merkle import (
 from whence.wire import ConsistencyProof, InclusionProof, Seal, SealPage
 
 MAX_SEAL_EVENTS = 65_536
+SEAL_AT_EVENTS = 10_000
+SEAL_AFTER = timedelta(seconds=60)
 MAX_PAGE_SEALS = 1_000
 CHUNK_EVENTS = 1_024
 
@@ -77,6 +80,13 @@ class Seals:
             await put_tiles(tx, workspace_id, log.take_full() | log.edge())
             await add_seal(tx, workspace_id, seal)
         return seal
+
+    async def due(self) -> list[str]:
+        """Workspaces that should be sealed now: with many new events, or with some that have waited for a while."""
+        values = {"many": SEAL_AT_EVENTS, "before": self._clock() - SEAL_AFTER}
+        async with self._database.transaction(EVERY_WORKSPACE) as tx:
+            rows = await (await tx.execute(_SQL["seals_due"], values)).fetchall()
+        return [row[0] for row in rows]
 
     async def last(self, scope: Scope) -> Seal:
         """The last seal; one of size 0 where there is none."""

@@ -45,6 +45,11 @@ BEGIN
     END LOOP;
 END $$;
 
+-- A worker must know which workspaces have events to seal.
+CREATE POLICY seals_of_worker ON whence.seals FOR SELECT TO whence_worker USING (true);
+CREATE POLICY workspaces_of_worker ON whence.workspaces FOR SELECT TO whence_worker USING (true);
+GRANT SELECT ON whence.seals, whence.workspaces TO whence_worker;
+
 -- A seal is never updated or deleted by the server.
 GRANT SELECT, INSERT ON whence.seals, whence.seal_tiles TO whence_workspace;
 GRANT UPDATE (hashes) ON whence.seal_tiles TO whence_workspace;
