@@ -168,7 +168,7 @@ async def test_the_time_is_bounded_by_the_database_and_reported(
     assert set(again.nodes) == {str(root.event_id)}
 
 
-async def test_one_reads_ones_own_writes(app: App, workspace: Workspace) -> None:
+async def test_one_reads_ones_own_writes(app: App, workspace: Workspace, owner: Connection) -> None:
     parent = event(event_type="agent.invoke")
     child = event(parent_event_id=parent.event_id)
     outcomes = await app.ledger.append(workspace.admin, [parent, child])
@@ -180,10 +180,15 @@ async def test_one_reads_ones_own_writes(app: App, workspace: Workspace) -> None
     await app.projector.catch_up(workspace.workspace_id)
     atlas = await asking
     assert set(atlas.nodes) == {str(parent.event_id), str(child.event_id)}
-    await app.ledger.append(workspace.admin, [event()])
-    late = await app.graph.lineage(scope, child.event_id, "up", Bounds(timeout_ms=50), wait_for=3)
-    assert late.meta.timed_out
-    assert late.meta.position == 2
+    # Whoever projects has to wait for this lock.
+    owner.execute("SET ROLE whence_workspace")
+    owner.execute(f"SET app.workspace_id = '{workspace.workspace_id}'")
+    with owner.transaction():
+        owner.execute("SELECT FROM whence.graph_builds FOR UPDATE")
+        await app.ledger.append(workspace.admin, [event()])
+        late = await app.graph.lineage(scope, child.event_id, "up", Bounds(timeout_ms=50), wait_for=3)
+        assert late.meta.timed_out
+        assert late.meta.position == 2
     with pytest.raises(InvalidInput, match="wait_for"):
         await app.graph.lineage(scope, child.event_id, "up", Bounds(), wait_for=4)
 
@@ -319,6 +324,21 @@ async def test_a_workspace_without_a_graph_has_answers_too(app: App, workspace: 
     assert (await app.graph.context(scope, Question("why?"), Bounds())).nodes == {}
     one = event()
     await app.ledger.append(workspace.admin, [one])
-    atlas = await app.graph.lineage(scope, one.event_id, "up", Bounds())
-    assert atlas.meta.position == 0
+    atlas = await app.graph.lineage(scope, one.event_id, "up", Bounds(timeout_ms=50))
     assert set(atlas.nodes) == {str(one.event_id)}
+
+
+async def test_a_question_about_an_event_waits_a_little_until_the_graph_has_it(app: App, workspace: Workspace) -> None:
+    parent = event(event_type="agent.invoke")
+    child = event(parent_event_id=parent.event_id)
+    await app.ledger.append(workspace.admin, [parent, child])
+    scope = Scope(workspace.workspace_id)
+    asking = [
+        asyncio.create_task(app.graph.lineage(scope, child.event_id, "up", Bounds())),
+        asyncio.create_task(app.graph.subgraph(scope, Anchor(session_id="s1"), Bounds())),
+        asyncio.create_task(app.graph.subgraph(scope, Anchor(trace_id="t1"), Bounds())),
+    ]
+    await asyncio.sleep(0.1)
+    await app.projector.catch_up(workspace.workspace_id)
+    for atlas in await asyncio.gather(*asking):
+        assert set(atlas.nodes) == {str(parent.event_id), str(child.event_id)}

@@ -1,7 +1,7 @@
 """Named SQL: every static statement of a module stands in a `queries.sql` beside it.
 
-A statement follows a line `-- name: …`. A list of columns that several statements share follows `-- fragment: …` and is
-put in where a statement says `{…}`.
+A statement follows a line `-- name: …`. What several statements share follows `-- fragment: …` and is put in where a
+statement, or a later fragment, says `{…}`.
 """
 
 import re
@@ -15,7 +15,10 @@ def load(package: str) -> dict[str, bytes]:
     text = (resources.files(package) / "queries.sql").read_bytes()
     parts = _BLOCK.split(text)[1:]
     blocks = list(zip(parts[::3], parts[1::3], map(_without_comments, parts[2::3]), strict=True))
-    fragments = {name: body for kind, name, body in blocks if kind == b"fragment"}
+    fragments: dict[bytes, bytes] = {}
+    for kind, name, body in blocks:
+        if kind == b"fragment":
+            fragments[name] = _filled(body, fragments)
     return {name.decode(): _filled(body, fragments) for kind, name, body in blocks if kind == b"name"}
 
 

@@ -23,6 +23,8 @@ from whence.models.embedder import Embedder
 from whence.wire import Atlas, AtlasMeta, AtlasNode, EdgeType, Pagination
 
 WAIT_POLL_SECONDS = 0.02
+GRACE_SECONDS = 1.0
+"""So long a query about an event waits by itself until the graph has that event."""
 
 _SQL = load("whence.graph")
 _START = Cursor(0, -1, -1, -1)
@@ -62,6 +64,8 @@ class _Page:
     next: Cursor | None
     cut: bool
     """Whether something beyond the page was left out: by its size, or by the depth."""
+    lacks: bool = False
+    """Whether the ledger has events of what was asked about that the graph does not have yet."""
 
 
 class Graph:
@@ -122,7 +126,7 @@ class Graph:
         try:
             found = await contexts.search(self._database, self._ledger, scope, prepared, bounds, start, walk)
         except psycopg.errors.QueryCanceled:
-            return _timed_out(began, bounds, cursor, waited)
+            return _timed_out(began, bounds, cursor)
         return contexts.answer(found, prepared, bounds, began, timed_out=not waited)
 
     async def _answer(
@@ -130,11 +134,16 @@ class Graph:
     ) -> Atlas:
         began = time.perf_counter()
         waited = await self._wait_for(scope, wait_for, bounds)
+        patience = time.monotonic() + min(GRACE_SECONDS, bounds.timeout_ms / 1000)
         try:
-            async with self._database.transaction(scope, timeout_ms=bounds.timeout_ms) as tx:
-                page: _Page = await read(tx)
+            while True:
+                async with self._database.transaction(scope, timeout_ms=bounds.timeout_ms) as tx:
+                    page: _Page = await read(tx)
+                if not page.lacks or time.monotonic() >= patience:
+                    break
+                await asyncio.sleep(WAIT_POLL_SECONDS)
         except psycopg.errors.QueryCanceled:
-            return _timed_out(began, bounds, cursor, waited)
+            return _timed_out(began, bounds, cursor)
         drawing = await Drawing.open(self._ledger, scope, page.rows)
         drawn = [drawing.node(node, told) for node, told in page.nodes.items()]
         return Atlas(
@@ -189,6 +198,7 @@ class Graph:
                 raise NotFound("there is no such event")
             return _Page({}, Rows({}, [], [], [], []), start.as_of, None, cut=False)
         build, as_of = found[0][2], found[0][3] if start.as_of < 0 else start.as_of
+        lacks = start is _START and found[0][0] >> 6 > as_of
         inside = [row for row in found if row[1] <= bounds.max_depth]
         rows = inside[: bounds.max_nodes]
         nodes = [row[0] for row in rows]
@@ -202,33 +212,33 @@ class Graph:
             node: Told(_REASONS[direction](depth), {"relevance": round(1 / (1 + depth), 4)}) for node, depth, *_ in rows
         }
         drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, walk.content)
-        return _Page(told, drawn, as_of, last, cut=more or len(inside) < len(found))
+        return _Page(told, drawn, as_of, last, cut=more or len(inside) < len(found), lacks=lacks)
 
     async def _members(self, tx: Tx, scope: Scope, anchor: Anchor, walk: _Walk) -> _Page:
         bounds, start = walk.bounds, walk.start
         inside = "session" if anchor.trace_id is None else "trace"
-        values = {
+        values: dict[str, object] = {
             "workspace_id": scope.workspace_id,
             "user_id": scope.user_id,
             "session_id": anchor.session_id,
             "trace_id": anchor.trace_id,
             "after_node": start.node,
             "max_nodes": bounds.max_nodes,
-            "as_of": None if start.as_of < 0 else start.as_of,
         }
+        row = await (await tx.execute(_SQL[f"last_of_{inside}"], values)).fetchone()
+        if row is None:
+            raise NotFound(f"there is no such {inside}")
+        live = await live_build(tx, scope.workspace_id) or (0, 0)
+        build, as_of = live[0], live[1] if start.as_of < 0 else start.as_of
+        values |= {"build": build, "as_of": as_of}
         found = await (await tx.execute(_SQL[f"members_of_{inside}"], values, binary=True)).fetchall()
-        if not found:
-            if start is _START:
-                raise NotFound(f"the graph has no such {inside}")
-            return _Page({}, Rows({}, [], [], [], []), start.as_of, None, cut=False)
-        build, as_of = found[0][1], found[0][2] if start.as_of < 0 else start.as_of
         nodes = [row[0] for row in found[: bounds.max_nodes]]
         edges = await read_edges(tx, scope, build, nodes, None, STORED)
         edges += await read_order(tx, scope, build, nodes, as_of)
         more = len(found) > len(nodes)
         told = {node: Told(f"in the {inside}" if node & 63 == 0 else f"told of in the {inside}", {}) for node in nodes}
         drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, walk.content)
-        return _Page(told, drawn, as_of, Cursor(walk.name, as_of, 0, nodes[-1]) if more else None, cut=more)
+        return _Page(told, drawn, as_of, Cursor(walk.name, as_of, 0, nodes[-1]) if more else None, more, row[0] > live[1])
 
 
 def _steps(depth: int, what: str, where: str) -> str:
@@ -255,7 +265,7 @@ def meta(began: float, bounds: Bounds, position: int, truncated: bool, timed_out
     )
 
 
-def _timed_out(began: float, bounds: Bounds, cursor: str | None, waited: bool) -> Atlas:
+def _timed_out(began: float, bounds: Bounds, cursor: str | None) -> Atlas:
     """Nothing was found in time. The cursor is the one that was given, to ask again with more time."""
     nodes: dict[str, AtlasNode] = {}
     return Atlas(nodes, [], Pagination(cursor, has_more=True), meta(began, bounds, 0, truncated=True, timed_out=True))

@@ -267,35 +267,38 @@ WHERE e.workspace_id = %(workspace_id)s AND e.event_id = %(event_id)s
 
 -- fragment: members
 -- The events inside, and what they tell of, in order of their numbers.
-SELECT n.node, b.build, b.position
-FROM build b, LATERAL (
-    SELECT node FROM inside
-    UNION
-    SELECT g.target FROM inside i JOIN whence.graph_edges g ON g.source = i.node
-    WHERE g.workspace_id = %(workspace_id)s AND g.build = b.build AND g.edge_type = {REFERENCES}
-) n
-WHERE n.node > %(after_node)s::bigint
-ORDER BY n.node LIMIT %(max_nodes)s::bigint + 1
+SELECT node FROM inside WHERE node > %(after_node)s::bigint
+UNION
+SELECT g.target FROM inside i JOIN whence.graph_edges g ON g.source = i.node
+WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.edge_type = {REFERENCES}
+  AND g.target > %(after_node)s::bigint
+ORDER BY node LIMIT %(max_nodes)s::bigint + 1
+
+-- name: last_of_session
+SELECT global_position FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND session_id = %(session_id)s
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+ORDER BY global_position DESC LIMIT 1;
 
 -- name: members_of_session
-WITH build AS (
-    SELECT build, position FROM whence.graph_builds WHERE workspace_id = %(workspace_id)s AND live
-), inside AS MATERIALIZED (
-    SELECT e.global_position << 6 AS node FROM whence.events e, build b
-    WHERE e.workspace_id = %(workspace_id)s AND e.session_id = %(session_id)s
-      AND e.global_position <= coalesce(%(as_of)s::bigint, b.position)
-      AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+WITH inside AS MATERIALIZED (
+    SELECT global_position << 6 AS node FROM whence.events
+    WHERE workspace_id = %(workspace_id)s AND session_id = %(session_id)s AND global_position <= %(as_of)s::bigint
+      AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
 )
 {members};
 
+-- name: last_of_trace
+SELECT global_position FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND trace_id = %(trace_id)s
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+ORDER BY global_position DESC LIMIT 1;
+
 -- name: members_of_trace
-WITH build AS (
-    SELECT build, position FROM whence.graph_builds WHERE workspace_id = %(workspace_id)s AND live
-), inside AS MATERIALIZED (
-    SELECT e.global_position << 6 AS node FROM whence.events e, build b
-    WHERE e.workspace_id = %(workspace_id)s AND e.trace_id = %(trace_id)s
-      AND e.global_position <= coalesce(%(as_of)s::bigint, b.position)
-      AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+WITH inside AS MATERIALIZED (
+    SELECT global_position << 6 AS node FROM whence.events
+    WHERE workspace_id = %(workspace_id)s AND trace_id = %(trace_id)s AND global_position <= %(as_of)s::bigint
+      AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
 )
 {members};
 
