@@ -140,10 +140,9 @@ async def _measure(app: App, owner: str, count: int) -> list[Result]:
 def raw_copy(owner: str, count: int) -> float:
     """Events a second at which Postgres writes the same rows with the same indexes, given what they are."""
     with psycopg.connect(owner, autocommit=True) as conn:
-        conn.execute("SET ROLE whence_workspace")
+        conn.execute("CREATE SCHEMA bench")
         conn.execute(f"SET app.workspace_id = '{WORKSPACE}'")
-        conn.execute("RESET ROLE")
-        tables = ("graph_timeline", "graph_edges", "graph_entities")
+        tables = ("graph_timeline", "graph_edges")
         for table in tables:
             conn.execute(f"CREATE TABLE bench.{table} (LIKE whence.{table} INCLUDING ALL)")
             conn.execute(f"GRANT INSERT ON bench.{table} TO whence_workspace")

@@ -32,9 +32,10 @@ class Served:
 
 @contextmanager
 def served() -> Iterator[Served]:
+    """Without a worker: what follows from the ledger is measured by itself, and must not take part of the cores here."""
     with tempfile.TemporaryDirectory(prefix="whence-bench-") as folder:
         data_dir = Path(folder) / "data"
-        command = [sys.executable, "-m", "whence", "serve", "--data-dir", str(data_dir), "--port", "0"]
+        command = [sys.executable, "-m", "whence", "serve", "--data-dir", str(data_dir), "--port", "0", "--no-worker"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None

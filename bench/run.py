@@ -1,4 +1,4 @@
-"""`make bench`: runs the benchmarks, prints a table and writes bench/results/ledger.json.
+"""`make bench`: runs the benchmarks, prints a table of each and writes it to bench/results/.
 
 Figures are ratios within one run; a floor that does not hold is shown, and the exit code is 1.
 """
@@ -13,21 +13,29 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+import graph
 import ledger
 from harness import machine, served
 
 RESULTS = Path(__file__).parent / "results"
+BENCHES = {"ledger": ledger.run, "graph": graph.run}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a fifth of the events, for a first look")
+    parser.add_argument("--only", choices=sorted(BENCHES), help="one of them instead of all")
     arguments = parser.parse_args()
-    with served() as target:
-        results = ledger.run(target, arguments.quick)
     RESULTS.mkdir(exist_ok=True)
+    return max([run(name, arguments.quick) for name in BENCHES if arguments.only in (None, name)])
+
+
+def run(name: str, quick: bool) -> int:
+    """Each on a database of its own."""
+    with served() as target:
+        results = BENCHES[name](target, quick)
     report = {"at": datetime.now(UTC).isoformat(), "machine": machine(), "results": [asdict(r) for r in results]}
-    (RESULTS / "ledger.json").write_text(json.dumps(report, indent=2) + "\n")
+    (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
     Console().print(table(results))
     return 0 if all(result.holds is not False for result in results) else 1
 
@@ -38,11 +46,12 @@ def table(results: list[ledger.Result]) -> Table:
         column.justify = "right"
     for result in results:
         verdict = {None: "", True: "[green]holds[/]", False: "[red]misses[/]"}[result.holds]
-        value = f"{result.ours:,.2f}" if result.unit == "ms" else f"{result.ours:,.0f}"
+        digits = 2 if result.unit in ("ms", "s") else 0
+        value = f"{result.ours:,.{digits}f}"
         shown.add_row(
             result.name,
             f"{value} {result.unit}",
-            f"{result.peer:,.0f}" if result.peer else "",
+            f"{result.peer:,.{digits}f}" if result.peer else "",
             f"{result.ratio:.2f}" if result.ratio else "",
             f"{result.floor:.2f}" if result.floor else "",
             verdict,

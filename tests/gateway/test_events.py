@@ -195,25 +195,6 @@ def test_a_wrong_parameter_is_named(admin: httpx.Client, query: str, field: str)
     assert answer.json()["errors"][0]["field"] == field
 
 
-def test_lineage_is_an_atlas_with_provenance(admin: httpx.Client) -> None:
-    root = sample(event_type="agent.invoke", agent_id="planner")
-    middle = sample(parent_event_id=root["event_id"])
-    leaf = sample(parent_event_id=middle["event_id"], tool_name="search")
-    admin.post("/v1/events", json={"events": [leaf, middle, root]})
-    atlas = admin.get(f"/v1/events/{leaf['event_id']}/lineage").json()
-    assert list(atlas["nodes"]) == [leaf["event_id"], middle["event_id"], root["event_id"]]
-    assert [(edge["source"], edge["target"], edge["edge_type"]) for edge in atlas["edges"]] == [
-        (leaf["event_id"], middle["event_id"], "CAUSED_BY"),
-        (middle["event_id"], root["event_id"], "CAUSED_BY"),
-    ]
-    provenance = atlas["nodes"][root["event_id"]]["provenance"]
-    assert provenance["global_position"] == 3
-    assert {provenance[k] for k in ("session_id", "trace_id", "agent_id")} == {"s1", "t1", "planner"}
-    assert atlas["meta"]["truncated"] is False
-    assert admin.get(f"/v1/events/{leaf['event_id']}/lineage?max_depth=1").json()["meta"]["truncated"] is True
-    assert admin.get(f"/v1/events/{leaf['event_id']}/lineage?max_depth=11").status_code == 422
-
-
 async def test_no_route_gives_a_key_anything_of_another_workspace_or_user(
     app: App, server: Server, workspace: Workspace
 ) -> None:

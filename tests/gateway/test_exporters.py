@@ -189,7 +189,7 @@ def test_a_tree_six_deep_comes_back_with_its_parents(server, workspace, admin, e
     assert parents == dict(zip(TREE, [None, *TREE], strict=False))
     assert [event["global_position"] for event in events] == [1, 2, 3, 4, 5, 6]
     assert {event["agent_id"] for event in events} == {"weather"}
-    chain = admin.get(f"/v1/events/{events[0]['event_id']}/lineage", params={"max_depth": 10}).json()
+    chain = admin.get(f"/v1/events/{events[0]['event_id']}/lineage", params={"max_depth": 10, "wait_for": 6}).json()
     assert list(chain["nodes"]) == [event["event_id"] for event in events]
 
 

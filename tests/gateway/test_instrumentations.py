@@ -213,10 +213,15 @@ def test_a_tool_call_leads_up_to_the_question(admin, run):
     positions = [event["global_position"] for event in chain]
     assert positions == sorted(positions)
     ids = [event["event_id"] for event in chain]
-    lineage = admin.get(f"/v1/events/{ids[0]}/lineage", params={"max_depth": 10}).raise_for_status().json()
-    assert list(lineage["nodes"]) == ids
-    edges = [(edge["source"], edge["target"], edge["edge_type"]) for edge in lineage["edges"]]
-    assert edges == [(child, parent, "CAUSED_BY") for child, parent in pairwise(ids)]
+    asked = {"max_depth": 10, "wait_for": len(events), "text": True}
+    lineage = admin.get(f"/v1/events/{ids[0]}/lineage", params=asked).raise_for_status().json()
+    assert [node for node in lineage["nodes"] if node in ids] == ids
+    edges = {(edge["source"], edge["target"]): edge["properties"]["cause"] for edge in lineage["edges"]}
+    assert all(edges[pair] == "direct" for pair in pairwise(ids))
+    # The model's answer that asked for the tool is the second cause, though no span says so.
+    (asking,) = [target for (source, target), cause in edges.items() if source == ids[0] and cause == "inferred"]
+    assert events[asking]["event_type"] == "llm.generate"
+    assert QUESTION in lineage["nodes"][ids[-1]]["attributes"]["text"]
     assert lineage["nodes"][ids[0]]["attributes"]["tool_name"] == "get_weather"
     assert lineage["meta"]["truncated"] is False
     assert run.payloads[ids[-1]]["input_messages"] == [text("user", QUESTION)]

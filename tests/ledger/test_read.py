@@ -143,27 +143,6 @@ async def test_a_user_follows_own_events_only(app: App, workspace: Workspace) ->
     assert await asyncio.wait_for(following, 5) == [2, 4]
 
 
-async def test_lineage_goes_up_to_the_root(app: App, workspace: Workspace) -> None:
-    chain = [event()]
-    for _ in range(6):
-        chain.append(event(parent_event_id=chain[-1].event_id))
-    await app.ledger.append(workspace.admin, list(reversed(chain)))
-    found = await app.ledger.lineage(workspace.admin.scope, chain[-1].event_id, 10)
-    assert [stored.event_id for stored in found] == [sent.event_id for sent in reversed(chain)]
-    assert len(await app.ledger.lineage(workspace.admin.scope, chain[-1].event_id, 3)) == 4
-    with pytest.raises(NotFound):
-        await app.ledger.lineage(workspace.user("eve").scope, chain[-1].event_id, 3)
-
-
-async def test_lineage_of_events_that_name_each_other_ends(app: App, workspace: Workspace) -> None:
-    one, two = new_id(), new_id()
-    await app.ledger.append(
-        workspace.admin, [event(event_id=one, parent_event_id=two), event(event_id=two, parent_event_id=one)]
-    )
-    found = await app.ledger.lineage(workspace.admin.scope, one, 10)
-    assert [stored.event_id for stored in found] == [one, two]
-
-
 async def test_old_versions_are_read_in_the_newest_form_and_stored_as_they_were(app: App, workspace: Workspace) -> None:
     steps = {
         ("note.taken", 1): Step(payload=lambda p: {"body": p["text"]}),  # type: ignore[index]

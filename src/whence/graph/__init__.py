@@ -238,7 +238,9 @@ class Graph:
         more = len(found) > len(nodes)
         told = {node: Told(f"in the {inside}" if node & 63 == 0 else f"told of in the {inside}", {}) for node in nodes}
         drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, walk.content)
-        return _Page(told, drawn, as_of, Cursor(walk.name, as_of, 0, nodes[-1]) if more else None, more, row[0] > live[1])
+        return _Page(
+            told, drawn, as_of, Cursor(walk.name, as_of, 0, nodes[-1]) if more else None, more, row[0] > live[1]
+        )
 
 
 def _steps(depth: int, what: str, where: str) -> str:
