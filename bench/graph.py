@@ -160,6 +160,8 @@ async def lineage_rates(app: App, owner: str, roots: list[uuid.UUID]) -> list[Re
     async with await psycopg.AsyncConnection.connect(owner, autocommit=True, prepare_threshold=0) as conn:
         await conn.execute("SET ROLE whence_workspace")
         await conn.execute(f"SET app.workspace_id = '{WORKSPACE}'")
+        # Left to itself the planner expects the walk to reach a large part of the graph, and reads all of it.
+        await conn.execute("SET enable_hashjoin = off; SET enable_mergejoin = off")
         row = await (await conn.execute("SELECT build FROM whence.graph_builds WHERE live")).fetchone()
         build = row[0] if row else 0
 

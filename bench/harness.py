@@ -32,7 +32,7 @@ class Served:
 
 @contextmanager
 def served() -> Iterator[Served]:
-    """Without a worker: what follows from the ledger is measured by itself, and must not take part of the cores here."""
+    """Without a worker: what follows from the ledger is measured by itself, and must not take cores away here."""
     with tempfile.TemporaryDirectory(prefix="whence-bench-") as folder:
         data_dir = Path(folder) / "data"
         command = [sys.executable, "-m", "whence", "serve", "--data-dir", str(data_dir), "--port", "0", "--no-worker"]

@@ -34,7 +34,7 @@ from whence.wire import EdgeType
 
 log = structlog.get_logger()
 
-MAX_BATCH_EVENTS = 2_000
+MAX_BATCH_EVENTS = 1_000
 MAX_BATCH_BYTES = 16 << 20
 INFERENCE_WINDOW_EVENTS = 50
 SIMILAR_WINDOW_EVENTS = 500
@@ -345,14 +345,17 @@ class Projector:
         for item in readings:
             if item.vector is not None:
                 groups.setdefault((item.owner, item.content.subject_id), []).append(item)
-        for (owner, subject_id), items in groups.items():
-            lately = await self._remembered(tx, batch, items[0])
-            _add_similar(lately, items, owner, edges)
+        for (owner, _), items in groups.items():
+            _add_similar(await self._remembered(tx, batch, items[0]), items, owner, edges)
+        compared = [item for items in groups.values() for item in items]
+        if compared:
             values = batch.values(
-                nodes=[item.node for item in items],
-                owners=[owner] * len(items),
-                subject_ids=[subject_id] * len(items),
-                vectors=[item.vector.tobytes() for item in items if item.vector is not None],
+                nodes=[item.node for item in compared],
+                owners=[item.owner for item in compared],
+                subject_ids=[item.content.subject_id for item in compared],
+                # All in one piece: an array of byte strings takes as long to write as all else together.
+                vectors=b"".join(item.vector.tobytes() for item in compared if item.vector is not None),
+                size=self._embedder.dimension,
             )
             await tx.execute(_SQL["add_vectors"], values)
 

@@ -230,9 +230,10 @@ FROM pointer WHERE target <> source;
 
 -- name: add_vectors
 INSERT INTO whence.graph_vectors (workspace_id, build, node, user_id, subject_id, vector)
-SELECT %(workspace_id)s, %(build)s::integer, node, nullif(owner, ''), subject_id, vector
-FROM unnest(%(nodes)s::bigint[], %(owners)s::text[], %(subject_ids)s::text[], %(vectors)s::bytea[])
-    AS t (node, owner, subject_id, vector);
+SELECT %(workspace_id)s, %(build)s::integer, node, nullif(owner, ''), subject_id,
+    substring(%(vectors)b::bytea FROM (place::integer - 1) * %(size)s::integer + 1 FOR %(size)s::integer)
+FROM unnest(%(nodes)s::bigint[], %(owners)s::text[], %(subject_ids)s::text[])
+    WITH ORDINALITY AS t (node, owner, subject_id, place);
 
 -- name: vectors_before
 -- The latest vectors of one owner and subject up to a position, with the traces that they are from.

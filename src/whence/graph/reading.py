@@ -8,9 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from whence.errors import WhenceError
 from whence.graph.names import Name, names_in
-from whence.graph.text import main_text, passages
+from whence.graph.text import Passage, understood
 from whence.ledger import Content
 from whence.models.embedder import Embedder
 
@@ -59,8 +58,11 @@ class Reading(NamedTuple):
 
 def read_all(contents: Sequence[Content], embedder: Embedder) -> list[Reading]:
     """What each content says; texts are embedded together, which is many times as fast."""
-    readings = [_read(content) for content in contents]
-    texts = [main_text(reading.content.event_type, reading.content.body or b"") for reading in readings]
+    readings, texts = list[Reading](), list[str]()
+    for content in contents:
+        reading, text = _read(content)
+        readings.append(reading)
+        texts.append(text)
     vectors = embedder.embed(texts) if any(texts) else None
     return [
         reading if vectors is None or not vectors[place].any() else reading._replace(vector=vectors[place])
@@ -68,22 +70,24 @@ def read_all(contents: Sequence[Content], embedder: Embedder) -> list[Reading]:
     ]
 
 
-def _read(content: Content) -> Reading:
+def _read(content: Content) -> tuple[Reading, str]:
+    """What the content adds to the graph, and the text that it is compared by."""
     if content.body is None:
-        return Reading(content, (), (), None, None, content.problem)
+        return Reading(content, (), (), None, None, content.problem), ""
     if content.event_type == ALIAS_TYPE:
-        return _read_alias(content, content.body)
+        return _read_alias(content, content.body), ""
+    said, text = understood(content.event_type, content.body)
     try:
         summarizes = _pointers(content.body) if content.event_type.endswith(SUMMARY_SUFFIX) else ()
-    except (msgspec.DecodeError, ValueError, WhenceError) as error:
-        return Reading(content, _mentions(content), (), None, None, str(error))
-    return Reading(content, _mentions(content), summarizes, None, None)
+    except (msgspec.DecodeError, ValueError) as error:
+        return Reading(content, _mentions(said), (), None, None, str(error)), text
+    return Reading(content, _mentions(said), summarizes, None, None), text
 
 
-def _mentions(content: Content) -> list[Mention]:
+def _mentions(said: Sequence[Passage]) -> list[Mention]:
     """Each name once, in the role in which it comes first."""
     found: dict[tuple[str, str], Mention] = {}
-    for passage in passages(content.event_type, content.body or b""):
+    for passage in said:
         for name in names_in(passage.text):
             if len(found) < MAX_NAMES_AN_EVENT:
                 found.setdefault((name.entity_type, name.normal), Mention(name, passage.role))

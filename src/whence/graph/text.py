@@ -55,13 +55,23 @@ class _Said(NamedTuple):
     call: _Call | None = None
 
 
+def understood(event_type: str, payload: bytes) -> tuple[list[Passage], str]:
+    """The passages and the main text of an event, with its payload read once."""
+    statements = _statements(event_type, payload)
+    return _passages(statements), _main_text(event_type, statements)
+
+
 def passages(event_type: str, payload: bytes) -> list[Passage]:
     """What was said or passed in an event: inputs, then outputs, each text once.
 
     Of too many, the newest inputs and the first outputs are kept: a conversation repeats its beginning in every call.
     """
+    return _passages(_statements(event_type, payload))
+
+
+def _passages(statements: list[_Said]) -> list[Passage]:
     found: dict[str, Passage] = {}
-    for said in _statements(event_type, payload):
+    for said in statements:
         for text in said.texts:
             cut = text[:MAX_PASSAGE_CHARACTERS]
             found.setdefault(cut, Passage(said.role, cut))
@@ -74,7 +84,10 @@ def passages(event_type: str, payload: bytes) -> list[Passage]:
 def main_text(event_type: str, payload: bytes) -> str:
     """The text that stands for an event when events are compared: the last message of the user, else what a tool or a
     search was asked, else everything."""
-    statements = _statements(event_type, payload)
+    return _main_text(event_type, _statements(event_type, payload))
+
+
+def _main_text(event_type: str, statements: list[_Said]) -> str:
     chosen = statements
     if event_type.startswith(_OPERATIONS):
         chosen = [said for said in statements if said.role == "object" and said.texts] or statements
