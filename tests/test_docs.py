@@ -14,12 +14,13 @@ import unicodedata
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import psycopg
 import pytest
 import typer.main
+from prov.model import ProvDocument
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
@@ -33,6 +34,7 @@ from whence.crypto import LocalKeyProvider
 from whence.db.embedded import SUPERUSER, EmbeddedServer
 from whence.errors import WhenceError
 from whence.gateway import http
+from whence.gateway.graph import ContextRequest
 from whence.gateway.openapi import document
 from whence.ledger.leaves import Leaf
 from whence.settings import Settings
@@ -377,6 +379,62 @@ def test_a_proof_is_checked_without_whence_as_documented(reader: Reader, admin: 
     assert names["newest"](proof, int(size), bytes.fromhex(root)) == (7, bytes.fromhex(new.partition(":")[2]))
     with pytest.raises(SystemExit):
         names["newest"](proof, int(size), bytes(32))
+
+
+def test_the_walk_through_the_graph_does_and_prints_what_it_says(reader: Reader) -> None:
+    page = text_of("how-to/ask-why.md")
+    run, ask = blocks(page, "python")
+    sent, tree, asked = blocks(page, "text")
+    assert reader.python("run.py", run) == sent
+    why, picture = [words for words in documented_commands(page) if words[0] == "lineage"]
+    assert reader.whence(*why) == tree
+    reader.whence(*picture)
+    assert (reader.home / "refund.svg").read_text().startswith("<svg")
+    assert ProvDocument.deserialize(str(reader.home / "refund.json"), format="json").get_records()
+    assert reader.python("ask.py", ask) == asked
+
+
+def test_the_examples_of_graph_events_are_taken(admin: httpx.Client) -> None:
+    examples = [json.loads(block) for block in blocks(text_of("reference/graph-events.md"), "json")]
+    answer = admin.post("/v1/events", json={"events": examples}).raise_for_status().json()
+    assert answer["accepted"] == len(examples)
+    asked = {"session_id": "housekeeping", "wait_for": answer["results"][-1]["global_position"]}
+    assert "tool:web_search" not in admin.get("/v1/subgraph", params=asked).raise_for_status().json()["nodes"]
+    call = admin.post("/v1/events", json=sample(tool_name="Browser.search_v2")).json()["results"][0]
+    asked = {"event_id": call["event_id"], "wait_for": call["global_position"]}
+    assert "tool:web_search" in admin.get("/v1/subgraph", params=asked).raise_for_status().json()["nodes"]
+
+
+def test_every_body_field_of_a_context_and_key_of_an_atlas_is_documented() -> None:
+    said = text_of("reference/http.md")
+    context = sections(said)["`POST /v1/context`"]
+    listed = {name for row in rows(context).values() for name in re.findall(r"`(\w+)`", row[0])}
+    assert set(ContextRequest.__struct_fields__) <= listed
+    atlas = sections(said)["The atlas"]
+    for struct in (wire.Atlas, wire.AtlasNode, wire.AtlasEdge, wire.AtlasMeta, wire.Pagination, wire.Provenance):
+        for name in struct.__struct_fields__:
+            assert f"`{name}`" in atlas, f"{struct.__name__}.{name}"
+    for name in (*get_args(wire.EdgeType), *get_args(wire.NodeType)):
+        assert f"`{name}`" in atlas, name
+
+
+def test_a_rebuild_prints_what_it_says(reader: Reader, admin: httpx.Client) -> None:
+    shown, _ = blocks(text_of("how-to/rebuild.md"), "text")
+    admin.post("/v1/events", json={"events": [sample() for _ in range(6)]})
+    changing = re.compile(r"[0-9a-f]{64}|\d+\.\d s|\(\d+ events/s\)")
+    assert changing.sub("", reader.whence("rebuild", "--verify")) == changing.sub("", shown)
+
+
+async def test_the_sql_that_shows_what_was_set_aside_does(app: App, workspace: Workspace, raw_app: Connection) -> None:
+    await app.ledger.append(workspace.admin, [event({"alias": 1}, event_type="entity.alias")])
+    await app.projector.catch_up(workspace.workspace_id)
+    (shown,) = blocks(text_of("explanation/graph.md"), "sql")
+    found: list[Any] = []
+    for statement in shown.replace("'default'", f"'{workspace.workspace_id}'").split(";\n")[:-1]:
+        cursor = raw_app.execute(statement.encode())
+        if statement.startswith("SELECT"):
+            found = cursor.fetchall()
+    assert [row[0] for row in found] == [1]
 
 
 def test_the_example_of_a_leaf_has_the_documented_form() -> None:
