@@ -143,6 +143,61 @@ async def test_an_alias_counts_from_its_event_on(app: App, workspace: Workspace)
     assert edges(before, "SAME_AS") == {("tool:the finder", "tool:search")}
 
 
+async def test_an_alias_for_all_leaves_everybody_their_own_entity(app: App, workspace: Workspace) -> None:
+    alias = {"entity_type": "tool", "name": "search", "alias": "finder"}
+    events = [event(alias, event_type="entity.alias"), event(tool_name="Finder", user_id="ann", session_id="after")]
+    await app.ledger.append(workspace.admin, events)
+    await app.projector.catch_up(workspace.workspace_id)
+    mine = await around(app, Scope(workspace.workspace_id, "ann"), session_id="after")
+    assert "tool:search" in mine.nodes
+
+
+async def test_aliases_of_aliases_lead_to_the_same_and_circles_are_ignored(app: App, workspace: Workspace) -> None:
+    def alias(name: str, of: str) -> dict[str, str]:
+        return {"entity_type": "tool", "name": of, "alias": name}
+
+    pairs = (("b", "a"), ("c", "b"), ("a", "c"), ("a", "a"), ("x", "y"), ("y", "z"))
+    events = [event(alias(name, of), event_type="entity.alias") for name, of in pairs]
+    names = ("a", "b", "c", "x", "y", "z")
+    events += [event(tool_name=name, session_id=f"of {name}") for name in names]
+    await app.ledger.append(workspace.admin, events)
+    await app.projector.catch_up(workspace.workspace_id)
+    scope = Scope(workspace.workspace_id)
+    meant = [next(iter(edges(await around(app, scope, session_id=f"of {name}"), "REFERENCES")))[1] for name in names]
+    assert meant == ["tool:a"] * 3 + ["tool:z"] * 3
+
+
+async def test_an_alias_that_is_corrected_does_not_say_that_the_two_are_the_same(
+    app: App, workspace: Workspace
+) -> None:
+    events = [
+        event({"entity_type": "tool", "name": of, "alias": "finder"}, event_type="entity.alias")
+        for of in ("search", "browse")
+    ]
+    tools = [event(tool_name=name, session_id="after") for name in ("search", "finder", "browse")]
+    await app.ledger.append(workspace.admin, [tools[0], events[0], events[1], tools[1], tools[2]])
+    await app.projector.catch_up(workspace.workspace_id)
+    atlas = await around(app, Scope(workspace.workspace_id), session_id="after")
+    assert edges(atlas, "SAME_AS") == set()
+    assert (str(tools[1].event_id), "tool:browse") in edges(atlas, "REFERENCES")
+
+
+async def test_why_an_event_was_set_aside_is_told_without_its_content(
+    app: App, workspace: Workspace, rows: Connection
+) -> None:
+    bad = [
+        event({"entity_type": "diagnosis of Bob", "name": "x", "alias": "y"}, event_type="entity.alias"),
+        event({"summarizes": ["diagnosis of Bob"]}, event_type="session.summary"),
+        event({"summarizes": [str(uuid.uuid4()) for _ in range(1001)]}, event_type="session.summary"),
+        event({"entity_type": "tool", "name": "a\x1b[31m", "alias": "y"}, event_type="entity.alias"),
+    ]
+    await app.ledger.append(workspace.admin, bad)
+    await app.projector.catch_up(workspace.workspace_id)
+    reasons = rows.execute("SELECT reason FROM whence.graph_set_aside ORDER BY position").fetchall()
+    assert len(reasons) == 4
+    assert "Bob" not in str(reasons)
+
+
 async def test_names_in_payloads_are_found_and_are_nowhere_in_clear(
     app: App, workspace: Workspace, rows: Connection
 ) -> None:
@@ -154,8 +209,9 @@ async def test_names_in_payloads_are_found_and_are_nowhere_in_clear(
     await app.ledger.append(workspace.admin, events)
     await app.projector.catch_up(workspace.workspace_id)
     atlas = await around(app, Scope(workspace.workspace_id), session_id="s1")
-    assert {"name:alice johnson", "name:alice jonson", "name:paris"} <= set(atlas.nodes)
-    assert ("name:alice jonson", "name:alice johnson") in edges(atlas, "SAME_AS")
+    named = {"name:alice johnson@ann", "name:alice jonson@ann", "name:paris@ann", "name:alice johnson@bob"}
+    assert named <= set(atlas.nodes)
+    assert edges(atlas, "SAME_AS") == {("name:alice jonson@ann", "name:alice johnson@ann")}
     for table in ("entities", "edges", "vectors", "waiting", "aliases", "timeline"):
         text = str(
             rows.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier("whence", f"graph_{table}"))).fetchall()

@@ -254,7 +254,8 @@ async def test_context_starts_from_what_the_question_names_and_follows_its_inten
     noise = [
         message(f"Water the plants in room {n}", session_id="other", trace_id=f"n{n}", user_id="ann") for n in range(30)
     ]
-    scope = await stored(app, workspace, [*noise, asked, answer, booking])
+    await stored(app, workspace, [*noise, asked, answer, booking])
+    scope = Scope(workspace.workspace_id, "ann")
     why = await app.graph.context(scope, Question("Why was book_hotel called?"), Bounds())
     assert max(why.meta.intents or {}, key=lambda name: (why.meta.intents or {})[name]) == "why"
     assert "why" in (why.meta.inferred_by or "")

@@ -1,5 +1,6 @@
 """A graph that is built again from the ledger is the graph that was there, whatever the steps in which either grew."""
 
+import asyncio
 import random
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,8 @@ from psycopg import Connection
 from conftest import Workspace
 from samples import event
 from whence.app import App
-from whence.graph.rebuild import TABLES, digest, rebuild
+from whence.errors import Conflict
+from whence.graph.rebuild import TABLES, Report, digest, rebuild
 from whence.wire import Event
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,7 +45,8 @@ def _random_event(dice: random.Random, number: int, ids: list[uuid.UUID]) -> Eve
         payload = {"text": dice.choice(TEXTS), "summarizes": [str(dice.choice(ids)) for _ in range(dice.randrange(4))]}
     if kind == "entity.alias":
         of = dice.choice(["tool", "agent", "name"])
-        payload = {"entity_type": of, "name": dice.choice(["Search", "Planner", "Acme Corp"]), "alias": "the Finder"}
+        names = ["Search", "Planner", "Acme Corp", "the Finder", "Alice Johnson", "web_search_1"]
+        payload = {"entity_type": of, "name": dice.choice(names), "alias": dice.choice(names)}
     began = START + timedelta(seconds=dice.randrange(20))
     return event(
         payload if dice.random() < 0.7 or kind == "entity.alias" else None,
@@ -86,6 +89,22 @@ async def test_a_rebuilt_graph_has_the_digest_of_the_live_one(
     assert report.differing == ()
     assert report.position == count
     assert report.digest == report.live_digest == await digest(app.database, workspace.workspace_id)
+
+
+async def test_a_rebuild_that_another_has_overtaken_says_so(app: App, workspace: Workspace) -> None:
+    name = workspace.workspace_id
+    await app.ledger.append(workspace.admin, history(3, 60))
+    await app.projector.catch_up(name)
+
+    async def run() -> object:
+        return await rebuild(app.database, app.projector, app.clock, name, False, lambda *_: None, batch_events=2)
+
+    results = await asyncio.gather(run(), run(), return_exceptions=True)
+    assert any(isinstance(result, Report) and result.equal for result in results)
+    assert all(isinstance(result, Report | Conflict) for result in results), results
+    report = await run()
+    assert isinstance(report, Report)
+    assert report.equal
 
 
 async def test_a_difference_is_found_and_mended(app: App, workspace: Workspace, owner: Connection) -> None:

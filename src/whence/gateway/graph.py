@@ -69,7 +69,7 @@ async def get_lineage(  # noqa: PLR0913, PLR0917 (parameters of a query)
     request: Caller,
     app: TheApp,
     event_id: FromPath[UUID],
-    direction: Literal["up", "down"] = "up",
+    direction: Annotated[Literal["up", "down"], QueryParameter()] = "up",
     max_depth: Depth = DEFAULT_DEPTH,
     max_nodes: Nodes = DEFAULT_NODES,
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
@@ -85,7 +85,7 @@ async def get_lineage(  # noqa: PLR0913, PLR0917 (parameters of a query)
 async def get_subgraph(  # noqa: PLR0913, PLR0917
     request: Caller,
     app: TheApp,
-    event_id: UUID | None = None,
+    event_id: Annotated[UUID | None, QueryParameter()] = None,
     session_id: Named = None,
     trace_id: Named = None,
     max_depth: Depth = DEFAULT_DEPTH,
@@ -116,7 +116,7 @@ async def get_context(request: Caller, app: TheApp) -> Atlas:
 async def get_prov(  # noqa: PLR0913, PLR0917
     request: Caller,
     app: TheApp,
-    event_id: UUID | None = None,
+    event_id: Annotated[UUID | None, QueryParameter()] = None,
     session_id: Named = None,
     trace_id: Named = None,
     max_depth: Depth = MAX_DEPTH,

@@ -15,7 +15,7 @@ from whence.errors import NotFound
 from whence.graph import context as contexts
 from whence.graph.bounds import Bounds, Cursor, invalid, walk_of
 from whence.graph.context import Question
-from whence.graph.drawing import Drawing, Rows, Told, read_edges, read_order, read_rows
+from whence.graph.drawing import MAX_EDGES, Drawing, Rows, Told, read_edges, read_order, read_rows
 from whence.graph.edges import LINEAGE, STORED, codes
 from whence.graph.project import live_build
 from whence.ledger import Ledger
@@ -207,12 +207,13 @@ class Graph:
         if direction == "both":
             edges += await read_order(tx, scope, build, nodes, as_of)
         more = len(inside) > len(rows)
+        cut = more or len(inside) < len(found) or len(edges) > MAX_EDGES
         last = Cursor(walk.name, as_of, rows[-1][1], rows[-1][0]) if more else None
         told = {
             node: Told(_REASONS[direction](depth), {"relevance": round(1 / (1 + depth), 4)}) for node, depth, *_ in rows
         }
         drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, walk.content)
-        return _Page(told, drawn, as_of, last, cut=more or len(inside) < len(found), lacks=lacks)
+        return _Page(told, drawn, as_of, last, cut, lacks)
 
     async def _members(self, tx: Tx, scope: Scope, anchor: Anchor, walk: _Walk) -> _Page:
         bounds, start = walk.bounds, walk.start
@@ -229,18 +230,19 @@ class Graph:
         if row is None:
             raise NotFound(f"there is no such {inside}")
         live = await live_build(tx, scope.workspace_id) or (0, 0)
+        lacks = start is _START and row[0] > live[1]
         build, as_of = live[0], live[1] if start.as_of < 0 else start.as_of
         values |= {"build": build, "as_of": as_of}
         found = await (await tx.execute(_SQL[f"members_of_{inside}"], values, binary=True)).fetchall()
         nodes = [row[0] for row in found[: bounds.max_nodes]]
-        edges = await read_edges(tx, scope, build, nodes, None, STORED)
-        edges += await read_order(tx, scope, build, nodes, as_of)
         more = len(found) > len(nodes)
+        edges = await read_edges(tx, scope, build, nodes, None, STORED)
+        cut = more or len(edges) > MAX_EDGES
+        edges += await read_order(tx, scope, build, nodes, as_of)
         told = {node: Told(f"in the {inside}" if node & 63 == 0 else f"told of in the {inside}", {}) for node in nodes}
         drawn = await read_rows(tx, self._ledger, scope, build, nodes, edges, walk.content)
-        return _Page(
-            told, drawn, as_of, Cursor(walk.name, as_of, 0, nodes[-1]) if more else None, more, row[0] > live[1]
-        )
+        last = Cursor(walk.name, as_of, 0, nodes[-1]) if more else None
+        return _Page(told, drawn, as_of, last, cut, lacks)
 
 
 def _steps(depth: int, what: str, where: str) -> str:

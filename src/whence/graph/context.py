@@ -18,7 +18,7 @@ import numpy.typing as npt
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.graph.bounds import Bounds, Cursor, invalid
-from whence.graph.drawing import Drawing, Told, read_edges, read_order, read_rows
+from whence.graph.drawing import MAX_EDGES, Drawing, Told, read_edges, read_order, read_rows
 from whence.graph.edges import EDGE_TYPES, STORED, codes
 from whence.graph.intents import Inference, Intent, infer, weights
 from whence.graph.names import normalise
@@ -157,7 +157,8 @@ async def search(
         )
         page = rest[: bounds.max_nodes]
         nodes = [node for node, _ in page]
-        edges = await read_edges(tx, scope, live[0], nodes, nodes, STORED)
+        edges = await read_edges(tx, scope, live[0], nodes, found, STORED)
+        cut |= len(edges) > MAX_EDGES
         edges += [edge for edge in await read_order(tx, scope, live[0], nodes, as_of) if edge.target in found]
         origins = [item.origin for _, item in page if item.origin is not None]
         rows = await read_rows(tx, ledger, scope, live[0], nodes, edges, content=True, also=origins)

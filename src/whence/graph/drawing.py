@@ -9,12 +9,12 @@ from whence.db.queries import load
 from whence.graph.edges import EDGE_TYPES, codes
 from whence.graph.names import normalise
 from whence.graph.reading import SUMMARY_SUFFIX, name_place
-from whence.graph.text import excerpt
+from whence.graph.text import UNNAMED_CALL, excerpt
 from whence.ledger import Ledger, Sealed
 from whence.ledger.payloads import KeyRow
 from whence.wire import AtlasEdge, AtlasNode, EdgeType, NodeType, Provenance, StoredEvent
 
-MAX_EDGES = 5_000
+MAX_EDGES = 25_000
 
 _SQL = load("whence.graph")
 
@@ -34,6 +34,7 @@ class Entity(NamedTuple):
     name: str | None
     sealed_name: bytes | None
     subject_id: str
+    owner: str
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Rows:
 async def read_edges(
     tx: Tx, scope: Scope, build: int, sources: Iterable[int], targets: Iterable[int] | None, kinds: Sequence[EdgeType]
 ) -> list[Edge]:
+    """One more than there may be says that there are more."""
     values = {
         "workspace_id": scope.workspace_id,
         "user_id": scope.user_id,
@@ -57,7 +59,7 @@ async def read_edges(
         "sources": list(sources),
         "targets": None if targets is None else list(targets),
         "kinds": codes(kinds),
-        "limit": MAX_EDGES,
+        "limit": MAX_EDGES + 1,
     }
     rows = await (await tx.execute(_SQL["edges_among"], values, binary=True)).fetchall()
     return [Edge(source, target, EDGE_TYPES[kind], role, score) for source, target, kind, role, score in rows]
@@ -114,13 +116,15 @@ class Told(NamedTuple):
 class Drawing:
     """The rows of an answer, opened: gives nodes and edges with the names that callers know."""
 
-    def __init__(self, rows: Rows, names: dict[int, str], entities: dict[int, Entity], texts: dict[int, str]) -> None:
+    def __init__(
+        self, scope: Scope, rows: Rows, names: dict[int, str], entities: dict[int, Entity], texts: dict[int, str]
+    ) -> None:
         self._rows = rows
         self._shown = names
         self._entities = entities
         self._texts = texts
         self._ids = {position << 6: str(event.event_id) for position, event in rows.events.items()}
-        self._ids |= {node: _entity_id(entity, names[node]) for node, entity in entities.items()}
+        self._ids |= {node: _entity_id(scope, entity, names[node]) for node, entity in entities.items()}
 
     @classmethod
     async def open(cls, ledger: Ledger, scope: Scope, rows: Rows) -> "Drawing":
@@ -134,8 +138,12 @@ class Drawing:
             if entity.sealed_name is None or entity.subject_id in keys
         }
         contents = await ledger.opened(scope, rows.contents) if rows.contents else []
-        texts = {item.position << 6: excerpt(item.event_type, item.body) for item in contents if item.body is not None}
-        return cls(rows, {k: v or "" for k, v in names.items()}, {k: entities[k] for k in names}, texts)
+        texts = {
+            item.position << 6: _text(rows.events.get(item.position), excerpt(item.event_type, item.body))
+            for item in contents
+            if item.body is not None
+        }
+        return cls(scope, rows, {k: v or "" for k, v in names.items()}, {k: entities[k] for k in names}, texts)
 
     def text(self, node: int) -> str:
         return self._texts.get(node) or self._shown.get(node, "")
@@ -176,11 +184,20 @@ class Drawing:
         ]
 
 
-def _entity_id(entity: Entity, name: str) -> str:
-    """Readable, and the same for the same name whoever's event told of it."""
-    if entity.entity_type in ("user", "resource"):
-        return f"{entity.entity_type}:{name}"
-    return f"{entity.entity_type}:{normalise(name)}"
+def _entity_id(scope: Scope, entity: Entity, name: str) -> str:
+    """Readable. An entity is one user's, so to who sees those of all users the id says whose it is."""
+    kept = entity.entity_type in ("user", "resource")
+    node_id = f"{entity.entity_type}:{name if kept else normalise(name)}"
+    if scope.user_id is None and entity.owner and entity.entity_type != "user":
+        node_id += f"@{entity.owner}"
+    return node_id if entity.subject_id in ("", entity.owner) else f"{node_id}~{entity.subject_id}"
+
+
+def _text(event: StoredEvent | None, text: str) -> str:
+    """A payload may hold the arguments only; the envelope knows the tool."""
+    if event is not None and event.tool_name and text.startswith(UNNAMED_CALL):
+        return f"-> {event.tool_name}({text.removeprefix(UNNAMED_CALL)}"
+    return text
 
 
 def _attributes(event: StoredEvent, text: str | None) -> dict[str, str | None]:

@@ -77,6 +77,30 @@ class _Batch(NamedTuple):
         }
 
 
+class _Key(NamedTuple):
+    """By what an entity is known again."""
+
+    entity_type: str
+    name_key: str
+    owner: str
+    subject_id: str
+
+
+class _Entity(NamedTuple):
+    node: int
+    key: _Key
+    name: str | None
+    sealed_name: bytes | None
+
+
+class _Alias(NamedTuple):
+    """What a name stands for, and how that is called."""
+
+    target: _Key
+    name: str | None
+    sealed_name: bytes | None
+
+
 @dataclass
 class _Names:
     """The latest names of one owner and kind, to compare new ones with."""
@@ -157,8 +181,7 @@ class Projector:
         async with self._database.transaction(Scope(workspace_id)) as tx:
             row = await live_build(tx, workspace_id)
             if row is None:
-                values = {"workspace_id": workspace_id, "live": True, "now": self._clock()}
-                await tx.execute(_SQL["add_build"], values)
+                await tx.execute(_SQL["add_first_build"], {"workspace_id": workspace_id, "now": self._clock()})
                 row = await live_build(tx, workspace_id)
         if row is None:
             raise Conflict("another process makes the graph of this workspace")
@@ -185,7 +208,6 @@ class Projector:
             readings = await asyncio.to_thread(reading.read_all, contents, self._embedder) if contents else []
             return await self._write(batch, readings)
         except _POISON as error:
-            self._forget(build)
             if batch.hi - batch.lo > 1:
                 return await self.step(build, (batch.hi - batch.lo) // 2, upto)
             return await self._set_aside(batch, error)
@@ -205,6 +227,18 @@ class Projector:
 
     async def _write(self, batch: _Batch, readings: Sequence[Reading]) -> int:
         """Everything that follows from the batch, and the position, in one transaction."""
+        try:
+            reached = await self._write_in_transaction(batch, readings)
+        except BaseException:
+            # What is remembered may hold what was not stored.
+            self._forget(batch.build)
+            raise
+        # Not before the batch is stored: what is read again in its midst would lack its first half.
+        while len(self._lately) > MAX_REMEMBERED_OWNERS:
+            self._lately.popitem(last=False)
+        return reached
+
+    async def _write_in_transaction(self, batch: _Batch, readings: Sequence[Reading]) -> int:
         edges = _Edges()
         async with self._database.transaction(Scope(batch.build.workspace_id)) as tx:
             row = await (await tx.execute(_SQL["lock_build"], batch.values())).fetchone()
@@ -293,25 +327,30 @@ class Projector:
             for item in readings
             for place, mention in enumerate(item.mentions, FIRST_NAMED_PLACE)
         ]
-        keys = list(
-            dict.fromkeys(
-                (mention.name.entity_type, key, item.owner, item.content.subject_id)
-                for item, _, mention, key in mentions
-            )
+        keys = [_Key(m.name.entity_type, key, item.owner, item.content.subject_id) for item, _, m, key in mentions]
+        aliases = await _aliases(tx, batch, list(dict.fromkeys(keys)))
+        known = await _known(
+            tx, batch, list(dict.fromkeys(aliases[key].target if key in aliases else key for key in keys))
         )
-        known = await _known(tx, batch, keys)
-        fresh: list[tuple[int, str, str, str, str, None, bytes]] = []
-        for item, place, mention, key in mentions:
-            name, subject_id = mention.name, item.content.subject_id
-            whole = (name.entity_type, key, item.owner, subject_id)
-            if whole not in known:
-                known[whole] = node = item.node + place
-                sealed = reading.seal_name(batch.build.workspace_id, item.content, name.name)
-                fresh.append((node, name.entity_type, key, item.owner, subject_id, None, sealed))
-                if name.entity_type == "name":
-                    await self._compare_sealed(tx, batch, item, node, name.normal, edges)
-            edges.add(item.node, known[whole], "REFERENCES", item.owner, mention.role)
+        fresh: list[_Entity] = []
+        for key, (item, place, mention, _) in zip(keys, mentions, strict=True):
+            alias = aliases.get(key)
+            meant = key if alias is None else alias.target
+            if meant not in known:
+                known[meant] = node = item.node + place
+                sealed = alias.sealed_name if alias else self._seal(batch, item, mention.name.name)
+                fresh.append(_Entity(node, meant, None, sealed))
+                if meant.entity_type == "name":
+                    normal = mention.name.normal if alias is None else self._opened(batch, item, alias.sealed_name)
+                    await self._compare_sealed(tx, batch, item, node, normal, edges)
+            edges.add(item.node, known[meant], "REFERENCES", item.owner, mention.role)
         await _add_entities(tx, batch, fresh)
+
+    def _seal(self, batch: _Batch, item: Reading, name: str) -> bytes:
+        return reading.seal_name(batch.build.workspace_id, item.content, name)
+
+    def _opened(self, batch: _Batch, item: Reading, sealed: bytes | None) -> str:
+        return normalise(reading.open_name(batch.build.workspace_id, item.content, sealed or b""))
 
     async def _compare_sealed(
         self, tx: Tx, batch: _Batch, item: Reading, node: int, normal: str, edges: _Edges
@@ -335,8 +374,7 @@ class Projector:
                 limit=SAME_WINDOW_NAMES,
             )
             rows = await (await tx.execute(_SQL["names_before"], values, binary=True)).fetchall()
-            opened = [reading.open_name(batch.build.workspace_id, item.content, row[3]) for row in rows]
-            normals = [normalise(name) for name in opened]
+            normals = [self._opened(batch, item, row[3]) for row in rows]
             lately.names["name"] = _Names([row[1] for row in rows], normals)
         return lately.names["name"]
 
@@ -361,38 +399,41 @@ class Projector:
 
     async def _write_alias(self, tx: Tx, batch: _Batch, item: Reading, alias: reading.Alias, edges: _Edges) -> None:
         """An alias is the last of its batch: what comes after it is read with it, what came before is not."""
-        content, sealed = item.content, alias.entity_type in reading.SEALED_TYPES
-        subject_id = content.subject_id if sealed else ""
-        if sealed:
-            keys = [reading.name_key(content, alias.entity_type, normalise(name)) for name in (alias.name, alias.alias)]
-        else:
-            values = {"entity_type": alias.entity_type, "name": alias.name, "alias": alias.alias}
-            keys = list((await (await tx.execute(_SQL["name_keys"], values)).fetchone()) or ())
-        if keys[0] == keys[1]:
-            return
-        wholes = [(alias.entity_type, key, item.owner, subject_id) for key in keys]
-        known = await _known(tx, batch, wholes)
-        meant = known.get(wholes[0])
+        target, name = await self._alias_keys(tx, item, alias)
+        meant = (await _aliases(tx, batch, [target])).get(target)
+        sealed = alias.entity_type in reading.SEALED_TYPES
         if meant is None:
-            meant = item.node + FIRST_NAMED_PLACE
-            sealed_name = reading.seal_name(batch.build.workspace_id, content, alias.name) if sealed else None
-            row = (
-                meant,
-                alias.entity_type,
-                keys[0],
-                item.owner,
-                subject_id,
-                None if sealed else alias.name,
-                sealed_name,
-            )
-            await _add_entities(tx, batch, [row])
-        if wholes[1] in known:
-            edges.add(known[wholes[1]], meant, "SAME_AS", item.owner, "alias", 1.0)
+            own = (None, self._seal(batch, item, alias.name)) if sealed else (alias.name, None)
+            meant = _Alias(target, *own)
+        if meant.target == name:
+            # It stands for itself, perhaps by way of others.
+            return
+        known = await _known(tx, batch, [name, meant.target])
+        if name in known:
+            if meant.target not in known:
+                known[meant.target] = item.node + FIRST_NAMED_PLACE
+                await _add_entities(tx, batch, [_Entity(known[meant.target], *meant)])
+            edges.add(known[name], known[meant.target], "SAME_AS", item.owner, "alias", 1.0)
         values = batch.values(
-            entity_type=alias.entity_type, name_key=keys[1], owner=item.owner, subject_id=subject_id, node=meant
+            **name._asdict(), target_key=meant.target.name_key, name=meant.name, sealed_name=meant.sealed_name
         )
         await tx.execute(_SQL["add_alias"], values)
+        await tx.execute(_SQL["move_aliases"], values)
         self._forget(batch.build)
+
+    async def _alias_keys(self, tx: Tx, item: Reading, alias: reading.Alias) -> tuple[_Key, _Key]:
+        """By what the name and its alias are known."""
+        if alias.entity_type in reading.SEALED_TYPES:
+            keys = [
+                reading.name_key(item.content, alias.entity_type, normalise(name)) for name in (alias.name, alias.alias)
+            ]
+            subject_id = item.content.subject_id
+        else:
+            values = {"entity_type": alias.entity_type, "name": alias.name, "alias": alias.alias}
+            (keys,) = await (await tx.execute(_SQL["name_keys"], values)).fetchall()
+            subject_id = ""
+        target, name = (_Key(alias.entity_type, key, item.owner, subject_id) for key in keys)
+        return target, name
 
     async def _remembered(self, tx: Tx, batch: _Batch, item: Reading) -> _Lately:
         place = (batch.build, item.owner, item.content.subject_id)
@@ -402,8 +443,6 @@ class Projector:
             rows.reverse()
             vectors = np.frombuffer(b"".join(row[1] for row in rows), np.int8).reshape(-1, self._embedder.dimension)
             self._lately[place] = _Lately([row[0] for row in rows], [row[2] for row in rows], vectors)
-            while len(self._lately) > MAX_REMEMBERED_OWNERS:
-                self._lately.popitem(last=False)
         self._lately.move_to_end(place)
         return self._lately[place]
 
@@ -442,7 +481,7 @@ def _add_similar(lately: _Lately, items: Sequence[Reading], owner: str, edges: _
     for row, item in enumerate(items):
         first, end = max(0, start + row - SIMILAR_WINDOW_EVENTS), start + row
         alike = np.flatnonzero(
-            (scores[row, first:end] >= SIMILAR_THRESHOLD) & (traces[first:end] != item.content.trace_id)
+            (scores[row, first:end] > SIMILAR_THRESHOLD) & (traces[first:end] != item.content.trace_id)
         )
         ranked = sorted((-float(scores[row, first + place]), -nodes[first + place]) for place in alike)
         for score, node in ranked[:MAX_SIMILAR]:
@@ -452,27 +491,42 @@ def _add_similar(lately: _Lately, items: Sequence[Reading], owner: str, edges: _
     lately.vectors = vectors[-SIMILAR_WINDOW_EVENTS:]
 
 
-_Whole = tuple[str, str, str, str]
-
-
-async def _known(tx: Tx, batch: _Batch, keys: Sequence[_Whole]) -> dict[_Whole, int]:
+async def _aliases(tx: Tx, batch: _Batch, keys: Sequence[_Key]) -> dict[_Key, _Alias]:
+    """What these names stand for, where they are aliases."""
     if not keys:
         return {}
-    columns = list(zip(*keys, strict=True))
-    values = batch.values(
-        entity_types=list(columns[0]), name_keys=list(columns[1]), owners=list(columns[2]), subject_ids=list(columns[3])
+    rows = await (await tx.execute(_SQL["known_aliases"], _key_values(batch, keys), binary=True)).fetchall()
+    found: dict[_Key, _Alias] = {}
+    for place, target_key, name, sealed_name in rows:
+        key = keys[int(place) - 1]
+        found[key] = _Alias(key._replace(name_key=target_key), name, sealed_name)
+    return found
+
+
+async def _known(tx: Tx, batch: _Batch, keys: Sequence[_Key]) -> dict[_Key, int]:
+    if not keys:
+        return {}
+    rows = await (await tx.execute(_SQL["known_entities"], _key_values(batch, keys))).fetchall()
+    return {keys[row[0] - 1]: row[1] for row in rows if row[1] is not None}
+
+
+def _key_values(batch: _Batch, keys: Sequence[_Key]) -> dict[str, object]:
+    return batch.values(
+        entity_types=[key.entity_type for key in keys],
+        name_keys=[key.name_key for key in keys],
+        owners=[key.owner for key in keys],
+        subject_ids=[key.subject_id for key in keys],
     )
-    rows = await (await tx.execute(_SQL["known_entities"], values)).fetchall()
-    return {keys[row[0] - 1]: row[1] for row in rows}
 
 
-async def _add_entities(
-    tx: Tx, batch: _Batch, rows: Sequence[tuple[int, str, str, str, str, str | None, bytes | None]]
-) -> None:
-    if rows:
-        names = ("nodes", "entity_types", "name_keys", "owners", "subject_ids", "names", "sealed")
-        columns = {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
-        await tx.execute(_SQL["add_entities"], batch.values(**columns))
+async def _add_entities(tx: Tx, batch: _Batch, entities: Sequence[_Entity]) -> None:
+    if entities:
+        values = _key_values(batch, [entity.key for entity in entities]) | {
+            "nodes": [entity.node for entity in entities],
+            "names": [entity.name for entity in entities],
+            "sealed": [entity.sealed_name for entity in entities],
+        }
+        await tx.execute(_SQL["add_entities"], values)
 
 
 async def _add_edges(tx: Tx, batch: _Batch, edges: _Edges) -> None:

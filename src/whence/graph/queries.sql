@@ -17,18 +17,23 @@ ORDER BY b.updated_at NULLS FIRST;
 SELECT recorded_at FROM whence.events
 WHERE workspace_id = %(workspace_id)s AND global_position = %(position)s::bigint + 1;
 
+-- name: add_first_build
+INSERT INTO whence.graph_builds (workspace_id, build, live, last_build, updated_at)
+VALUES (%(workspace_id)s, 1, true, 1, %(now)s)
+ON CONFLICT DO NOTHING;
+
 -- name: add_build
-INSERT INTO whence.graph_builds (workspace_id, build, live, updated_at)
-SELECT %(workspace_id)s, coalesce(max(build), 0) + 1, %(live)s::boolean, %(now)s
-FROM whence.graph_builds WHERE workspace_id = %(workspace_id)s
-ON CONFLICT DO NOTHING
+-- Another build beside the live one, with a number that none has had.
+WITH given AS (
+    UPDATE whence.graph_builds SET last_build = last_build + 1 WHERE workspace_id = %(workspace_id)s AND live
+    RETURNING last_build
+)
+INSERT INTO whence.graph_builds (workspace_id, build, live, last_build, updated_at)
+SELECT %(workspace_id)s, last_build, false, last_build, %(now)s FROM given
 RETURNING build;
 
 -- name: live_build
 SELECT b.build, b.position FROM whence.graph_builds b WHERE b.workspace_id = %(workspace_id)s AND b.live;
-
--- name: all_builds
-SELECT build, live, position FROM whence.graph_builds WHERE workspace_id = %(workspace_id)s ORDER BY build;
 
 -- name: next_batch
 -- What comes next for a build: where it is, where the ledger ends, the next event that says how to read those after
@@ -46,11 +51,11 @@ LATERAL (
     WHERE p.workspace_id = b.workspace_id AND p.global_position > b.position
       AND p.global_position <= b.position + %(limit)s::bigint
 ) p
-WHERE b.workspace_id = %(workspace_id)s AND b.build = %(build)s::integer;
+WHERE b.workspace_id = %(workspace_id)s AND b.build = %(build)s::integer AND NOT b.dropped;
 
 -- name: lock_build
 SELECT position FROM whence.graph_builds
-WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer FOR UPDATE;
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND NOT dropped FOR UPDATE;
 
 -- name: move_build
 UPDATE whence.graph_builds SET position = %(hi)s::bigint, updated_at = %(now)s
@@ -132,22 +137,23 @@ WITH mention AS (
     GROUP BY m.entity_type, m.name, m.role, e.user_id
 ), keyed AS MATERIALIZED (
     SELECT *, coalesce(user_id, '') AS owner, whence.graph_name_key(entity_type, name) AS name_key FROM mention
+), meant AS MATERIALIZED (
+    SELECT k.*, coalesce(a.target_key, k.name_key) AS meant_key, coalesce(a.name, k.name) AS meant_name
+    FROM keyed k LEFT JOIN LATERAL (
+        SELECT target_key, name FROM whence.graph_aliases
+        WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND entity_type = k.entity_type
+          AND name_key = k.name_key AND owner IN (k.owner, '') AND subject_id = ''
+        ORDER BY owner DESC LIMIT 1
+    ) a ON true
 ), known AS MATERIALIZED (
-    SELECT k.*, min(k.first_node) OVER (PARTITION BY k.entity_type, k.name_key, k.owner) AS new_node, coalesce(
-        (SELECT a.node FROM whence.graph_aliases a
-         WHERE a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer AND a.entity_type = k.entity_type
-           AND a.name_key = k.name_key AND a.owner = k.owner AND a.subject_id = ''),
-        (SELECT a.node FROM whence.graph_aliases a
-         WHERE a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer AND a.entity_type = k.entity_type
-           AND a.name_key = k.name_key AND a.owner = '' AND a.subject_id = ''),
+    SELECT m.*, min(m.first_node) OVER (PARTITION BY m.entity_type, m.meant_key, m.owner) AS new_node,
         (SELECT g.node FROM whence.graph_entities g
-         WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.entity_type = k.entity_type
-           AND g.name_key = k.name_key AND g.owner = k.owner AND g.subject_id = '')
-    ) AS known_node
-    FROM keyed k
+         WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.entity_type = m.entity_type
+           AND g.name_key = m.meant_key AND g.owner = m.owner AND g.subject_id = '') AS known_node
+    FROM meant m
 ), fresh AS (
     INSERT INTO whence.graph_entities (workspace_id, build, node, entity_type, name_key, user_id, name)
-    SELECT %(workspace_id)s, %(build)s::integer, new_node, entity_type, name_key, user_id, name
+    SELECT %(workspace_id)s, %(build)s::integer, new_node, entity_type, meant_key, user_id, meant_name
     FROM known WHERE known_node IS NULL AND first_node = new_node
     RETURNING node, entity_type, name_key, owner
 ), told AS (
@@ -171,18 +177,23 @@ FROM unnest(%(owners)s::text[], %(entity_types)s::text[], %(nodes)s::bigint[])
 ) g
 ORDER BY k.place, g.node DESC;
 
--- name: known_entities
--- The entities, or what their names are aliases of, among those asked for.
-SELECT k.place, coalesce(a.node, g.node)
+-- name: known_aliases
+-- What the names that are asked for stand for, where they are aliases.
+SELECT k.place, a.target_key, a.name, a.sealed_name
 FROM unnest(%(entity_types)s::text[], %(name_keys)s::text[], %(owners)s::text[], %(subject_ids)s::text[])
     WITH ORDINALITY AS k (entity_type, name_key, owner, subject_id, place)
-LEFT JOIN whence.graph_aliases a ON a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer
+JOIN whence.graph_aliases a ON a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer
     AND a.entity_type = k.entity_type AND a.name_key = k.name_key AND a.owner = k.owner
-    AND a.subject_id = k.subject_id
-LEFT JOIN whence.graph_entities g ON g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer
-    AND g.entity_type = k.entity_type AND g.name_key = k.name_key AND g.owner = k.owner
-    AND g.subject_id = k.subject_id
-WHERE coalesce(a.node, g.node) IS NOT NULL;
+    AND a.subject_id = k.subject_id;
+
+-- name: known_entities
+SELECT k.place, (
+    SELECT g.node FROM whence.graph_entities g
+    WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.entity_type = k.entity_type
+      AND g.name_key = k.name_key AND g.owner = k.owner AND g.subject_id = k.subject_id
+)
+FROM unnest(%(entity_types)s::text[], %(name_keys)s::text[], %(owners)s::text[], %(subject_ids)s::text[])
+    WITH ORDINALITY AS k (entity_type, name_key, owner, subject_id, place);
 
 -- name: add_entities
 INSERT INTO whence.graph_entities
@@ -197,10 +208,19 @@ FROM unnest(
 SELECT whence.graph_name_key(%(entity_type)s, %(name)s), whence.graph_name_key(%(entity_type)s, %(alias)s);
 
 -- name: add_alias
-INSERT INTO whence.graph_aliases (workspace_id, build, entity_type, name_key, user_id, subject_id, node)
+INSERT INTO whence.graph_aliases
+    (workspace_id, build, entity_type, name_key, user_id, subject_id, target_key, name, sealed_name)
 VALUES (%(workspace_id)s, %(build)s::integer, %(entity_type)s, %(name_key)s, nullif(%(owner)s, ''), %(subject_id)s,
-    %(node)s::bigint)
-ON CONFLICT ON CONSTRAINT graph_aliases_pkey DO UPDATE SET node = excluded.node;
+    %(target_key)s, %(name)s::text, %(sealed_name)b::bytea)
+ON CONFLICT ON CONSTRAINT graph_aliases_pkey
+DO UPDATE SET target_key = excluded.target_key, name = excluded.name, sealed_name = excluded.sealed_name;
+
+-- name: move_aliases
+-- Names that stood for what has become an alias itself stand for what that is an alias of.
+UPDATE whence.graph_aliases
+SET target_key = %(target_key)s, name = %(name)s::text, sealed_name = %(sealed_name)b::bytea
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND entity_type = %(entity_type)s
+  AND owner = %(owner)s AND subject_id = %(subject_id)s AND target_key = %(name_key)s;
 
 -- name: add_edges
 INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, score, user_id)
@@ -259,7 +279,7 @@ SELECT r.node, r.depth, coalesce(b.build, 0), coalesce(b.position, 0)
 FROM whence.events e
 LEFT JOIN whence.graph_builds b ON b.workspace_id = e.workspace_id AND b.live,
 LATERAL whence.graph_reach(
-    e.workspace_id, coalesce(b.build, 0), ARRAY[e.global_position << 6], %(direction)s, %(kinds)s::smallint[],
+    e.workspace_id, %(user_id)s, coalesce(b.build, 0), ARRAY[e.global_position << 6], %(direction)s, %(kinds)s::smallint[],
     %(max_depth)s::integer, %(after_depth)s::integer, %(after_node)s::bigint, %(max_nodes)s::integer,
     coalesce(%(as_of)s::bigint, b.position, 0)
 ) r
@@ -328,7 +348,7 @@ WHERE e.workspace_id = %(workspace_id)s AND e.global_position = ANY (%(positions
   AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s);
 
 -- name: entities_at
-SELECT node, entity_type, name, sealed_name, subject_id
+SELECT node, entity_type, name, sealed_name, subject_id, owner
 FROM whence.graph_entities
 WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND node = ANY (%(nodes)s::bigint[])
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s);
@@ -405,15 +425,21 @@ FROM unnest(%(nodes)s::bigint[]) f (node), LATERAL (
         ORDER BY g.source DESC LIMIT %(fan_out)s::bigint
     ) e
     UNION ALL
-    SELECT n.neighbour, 1::smallint, n.neighbour < f.node, NULL
-    FROM whence.graph_session_neighbours(%(workspace_id)s, %(build)s::integer, f.node, %(as_of)s::bigint) n
+    SELECT n.neighbour, 1::smallint, n.earlier, NULL
+    FROM whence.graph_session_neighbours(
+        %(workspace_id)s, %(user_id)s, %(build)s::integer, f.node, %(as_of)s::bigint
+    ) n
 ) hop;
 
 -- name: retire_live
-UPDATE whence.graph_builds SET live = false WHERE workspace_id = %(workspace_id)s AND live;
+UPDATE whence.graph_builds SET live = false WHERE workspace_id = %(workspace_id)s AND live RETURNING last_build;
 
 -- name: make_live
-UPDATE whence.graph_builds SET live = true WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer;
+UPDATE whence.graph_builds SET live = true, last_build = %(last_build)s::integer
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND NOT dropped;
+
+-- name: begin_drop
+UPDATE whence.graph_builds SET dropped = true WHERE workspace_id = %(workspace_id)s AND NOT live RETURNING build;
 
 -- name: drop_build
 DELETE FROM whence.graph_builds
@@ -466,7 +492,7 @@ DELETE FROM whence.graph_entities WHERE ctid = ANY (ARRAY(
 -- name: digest_aliases
 SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
     SELECT 0 AS number, sha256(convert_to(string_agg(
-        json_build_array(entity_type, name_key, owner, subject_id, node)::text, ',' ORDER BY entity_type, name_key, owner, subject_id
+        json_build_array(entity_type, name_key, owner, subject_id, target_key, coalesce(name, ''))::text, ',' ORDER BY entity_type, name_key, owner, subject_id
     ), 'UTF8')) AS part
     FROM whence.graph_aliases WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
 ) parts;

@@ -1,7 +1,7 @@
 """Reading payloads: what an event's content adds to the graph. Pure, so that it can run beside the event loop."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -23,8 +23,6 @@ EntityType = Literal["agent", "tool", "user", "resource", "name", "link"]
 Role = Literal["object", "result"]
 SEALED_TYPES = frozenset(("name", "link"))
 
-_object = msgspec.json.Decoder(dict[str, Any])
-
 
 class Mention(NamedTuple):
     name: Name
@@ -37,6 +35,16 @@ class Alias(msgspec.Struct, frozen=True):
     entity_type: Literal["agent", "tool", "resource", "name", "link"]
     name: str
     alias: str
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What counts in the payload of a summary."""
+
+    summarizes: list[UUID] = []
+
+
+_alias = msgspec.json.Decoder(Alias)
+_summary = msgspec.json.Decoder(Summary)
 
 
 class Reading(NamedTuple):
@@ -77,11 +85,9 @@ def _read(content: Content) -> tuple[Reading, str]:
     if content.event_type == ALIAS_TYPE:
         return _read_alias(content, content.body), ""
     said, text = understood(content.event_type, content.body)
-    try:
-        summarizes = _pointers(content.body) if content.event_type.endswith(SUMMARY_SUFFIX) else ()
-    except (msgspec.DecodeError, ValueError) as error:
-        return Reading(content, _mentions(said), (), None, None, str(error)), text
-    return Reading(content, _mentions(said), summarizes, None, None), text
+    summarizes = _pointers(content.body) if content.event_type.endswith(SUMMARY_SUFFIX) else ()
+    problem = None if summarizes is not None else f"summarizes: a list of at most {MAX_POINTERS:,} event ids"
+    return Reading(content, _mentions(said), summarizes or (), None, None, problem), text
 
 
 def _mentions(said: Sequence[Passage]) -> list[Mention]:
@@ -94,23 +100,29 @@ def _mentions(said: Sequence[Passage]) -> list[Mention]:
     return list(found.values())
 
 
-def _pointers(body: bytes) -> list[UUID]:
-    named = _object.decode(body).get("summarizes", [])
-    if not isinstance(named, list) or len(named) > MAX_POINTERS:  # pyright: ignore[reportUnknownArgumentType]
-        raise ValueError(f"summarizes: a list of at most {MAX_POINTERS:,} event ids")
-    return list(dict.fromkeys(msgspec.convert(named, list[UUID])))
+def _pointers(body: bytes) -> list[UUID] | None:
+    """The events that a summary sums up; None where it says so in a way that cannot be read."""
+    try:
+        found = _summary.decode(body).summarizes
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return list(dict.fromkeys(found)) if len(found) <= MAX_POINTERS else None
 
 
 def _read_alias(content: Content, body: bytes) -> Reading:
+    """Why it cannot be read is told without the values, which are somebody's content."""
+    problem = f"entity_type, name and alias: one of the kinds, and names of 1 to {MAX_ALIAS_CHARACTERS} characters"
     try:
-        alias = msgspec.json.decode(body, type=Alias)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Reading(content, (), (), None, None, f"is not an alias: {error}")
-    if not all(
-        0 < len(text.strip()) <= MAX_ALIAS_CHARACTERS and "\x00" not in text for text in (alias.name, alias.alias)
-    ):
-        return Reading(content, (), (), None, None, f"is not an alias: names of 1 to {MAX_ALIAS_CHARACTERS} characters")
+        alias = _alias.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Reading(content, (), (), None, None, problem)
+    if not all(_is_name(text) for text in (alias.name, alias.alias)):
+        return Reading(content, (), (), None, None, problem)
     return Reading(content, (), (), alias, None)
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text.strip()) <= MAX_ALIAS_CHARACTERS and "\x00" not in text and text.isprintable()
 
 
 def name_key(content: Content, entity_type: str, normal: str) -> str:

@@ -51,7 +51,7 @@ async def rebuild(
     began = time.monotonic()
     scope = Scope(workspace_id)
     await projector.catch_up(workspace_id)
-    await _drop(database, scope, keep_live=True)
+    await _drop_unused(database, scope)
     aside = await _start(database, scope, clock)
     await _fill(database, projector, aside, on_progress, batch_events)
     async with database.transaction(scope, timeout_ms=DIGEST_TIMEOUT_MS) as tx:
@@ -61,10 +61,8 @@ async def rebuild(
             pass
         ours, theirs = await _digests(tx, aside), await _digests(tx, live)
         if not verify:
-            values = {"workspace_id": workspace_id, "build": aside.number}
-            await tx.execute(_SQL["retire_live"], values)
-            await tx.execute(_SQL["make_live"], values)
-    await _drop(database, scope, keep_live=True)
+            await _swap(tx, aside)
+    await _drop_unused(database, scope)
     return Report(
         workspace_id,
         position,
@@ -78,10 +76,10 @@ async def rebuild(
 
 async def _start(database: Database, scope: Scope, clock: Clock) -> Build:
     async with database.transaction(scope) as tx:
-        values = {"workspace_id": scope.workspace_id, "live": False, "now": clock()}
+        values = {"workspace_id": scope.workspace_id, "now": clock()}
         row = await (await tx.execute(_SQL["add_build"], values)).fetchone()
     if row is None:
-        raise Conflict("another rebuild of this workspace has just begun")
+        raise Conflict("the workspace has no graph in use")
     return Build(scope.workspace_id, row[0])
 
 
@@ -109,6 +107,14 @@ async def _hold_live(tx: Tx, workspace_id: str) -> tuple[Build, int]:
     return Build(workspace_id, live[0]), row[0]
 
 
+async def _swap(tx: Tx, aside: Build) -> None:
+    values = {"workspace_id": aside.workspace_id, "build": aside.number}
+    ((last_build,),) = await (await tx.execute(_SQL["retire_live"], values)).fetchall()
+    made = await tx.execute(_SQL["make_live"], {**values, "last_build": last_build})
+    if made.rowcount != 1:
+        raise Conflict("another rebuild of this workspace has taken its place")
+
+
 async def digest(database: Database, workspace_id: str) -> str:
     """The digest of the graph in use."""
     async with database.transaction(Scope(workspace_id), timeout_ms=DIGEST_TIMEOUT_MS) as tx:
@@ -130,18 +136,18 @@ def _whole(digests: dict[str, bytes]) -> str:
     return hashlib.sha256(b"".join(table.encode() + b"\0" + digests[table] for table in TABLES)).hexdigest()
 
 
-async def _drop(database: Database, scope: Scope, keep_live: bool) -> None:
-    """Removes builds that nobody uses, a few rows at a time so that no transaction is long; the entry goes last."""
+async def _drop_unused(database: Database, scope: Scope) -> None:
+    """Removes builds that are not in use, a few rows at a time so that no transaction is long. The entry goes last, so
+    that what is left is found again; whoever still fills the build is told that it is gone."""
+    values: dict[str, object] = {"workspace_id": scope.workspace_id, "limit": DROP_ROWS}
     async with database.transaction(scope) as tx:
-        rows = await (await tx.execute(_SQL["all_builds"], {"workspace_id": scope.workspace_id})).fetchall()
-    for build, live, _ in rows:
-        if live and keep_live:
-            continue
-        values = {"workspace_id": scope.workspace_id, "build": build, "limit": DROP_ROWS}
+        rows = await (await tx.execute(_SQL["begin_drop"], values)).fetchall()
+    for (build,) in rows:
         for table in TABLES:
             while True:
                 async with database.transaction(scope) as tx:
-                    if (await tx.execute(_SQL[f"drop_{table}"], values)).rowcount < DROP_ROWS:
-                        break
+                    removed = await tx.execute(_SQL[f"drop_{table}"], {**values, "build": build})
+                if removed.rowcount < DROP_ROWS:
+                    break
         async with database.transaction(scope) as tx:
-            await tx.execute(_SQL["drop_build"], values)
+            await tx.execute(_SQL["drop_build"], {**values, "build": build})

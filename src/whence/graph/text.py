@@ -124,6 +124,10 @@ _MANY = 8
 """Of a call's arguments as many are shown; of each, as much as a line could hold."""
 
 
+UNNAMED_CALL = "-> tool("
+"""How the excerpt of a call begins whose payload does not name the tool."""
+
+
 def _told(said: _Said) -> str:
     if said.call is not None:
         return f"-> {said.call.name}({_rendered(said.call.arguments)})"

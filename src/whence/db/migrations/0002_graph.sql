@@ -36,12 +36,16 @@ CREATE TABLE whence.graph_builds (
     build integer NOT NULL,
     live boolean NOT NULL,
     position bigint NOT NULL DEFAULT 0,
+    last_build integer NOT NULL,
+    dropped boolean NOT NULL DEFAULT false,
     updated_at timestamptz NOT NULL,
     CONSTRAINT graph_builds_pkey PRIMARY KEY (workspace_id, build),
     CONSTRAINT graph_builds_position_not_negative CHECK (position >= 0)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE UNIQUE INDEX graph_builds_one_live ON whence.graph_builds (workspace_id) WHERE live;
 COMMENT ON COLUMN whence.graph_builds.position IS 'Everything up to here is in the build; written with what it counts.';
+COMMENT ON COLUMN whence.graph_builds.last_build IS 'Of the live build: the last number given to any, so that none is given twice.';
+COMMENT ON COLUMN whence.graph_builds.dropped IS 'Its rows are being removed; nothing may be added to it.';
 
 -- FOLLOWS is the order of this table, not a row a pair: an event that arrives late changes nothing that is stored.
 CREATE TABLE whence.graph_timeline (
@@ -106,10 +110,14 @@ CREATE TABLE whence.graph_aliases (
     user_id text,
     owner text NOT NULL GENERATED ALWAYS AS (coalesce(user_id, '')) STORED,
     subject_id text NOT NULL DEFAULT '',
-    node bigint NOT NULL,
+    target_key text NOT NULL,
+    name text,
+    sealed_name bytea,
+    CONSTRAINT graph_aliases_one_name CHECK (num_nonnulls(name, sealed_name) = 1),
+    CONSTRAINT graph_aliases_not_itself CHECK (name_key <> target_key),
     CONSTRAINT graph_aliases_pkey PRIMARY KEY (workspace_id, build, entity_type, name_key, owner, subject_id)
 );
-COMMENT ON COLUMN whence.graph_aliases.node IS 'The entity that is meant.';
+COMMENT ON COLUMN whence.graph_aliases.target_key IS 'By what the entity that is meant is known; its name is beside it.';
 
 -- Edges whose other end is an event that has not arrived.
 CREATE TABLE whence.graph_waiting (
@@ -181,26 +189,30 @@ CREATE POLICY graph_builds_of_worker ON whence.graph_builds FOR SELECT TO whence
 GRANT SELECT ON whence.workspace_heads, whence.graph_builds TO whence_worker;
 
 -- The events before and after this one in its session: by the time at which they occurred, then by position.
-CREATE FUNCTION whence.graph_session_neighbours(in_workspace text, in_build integer, node bigint, as_of bigint)
-RETURNS TABLE (neighbour bigint)
+CREATE FUNCTION whence.graph_session_neighbours(
+    in_workspace text, in_user text, in_build integer, node bigint, as_of bigint
+) RETURNS TABLE (neighbour bigint, earlier boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT n.position << 6
+    SELECT n.position << 6, n.earlier
     FROM whence.events e, LATERAL (
         (
-            SELECT t.position FROM whence.graph_timeline t
+            SELECT t.position, true AS earlier FROM whence.graph_timeline t
             WHERE t.workspace_id = in_workspace AND t.build = in_build AND t.session_id = e.session_id
+              AND (in_user IS NULL OR t.user_id = in_user)
               AND (t.occurred_at, t.position) < (e.occurred_at, e.global_position) AND t.position <= as_of
             ORDER BY t.occurred_at DESC, t.position DESC LIMIT 1
         )
         UNION ALL
         (
-            SELECT t.position FROM whence.graph_timeline t
+            SELECT t.position, false FROM whence.graph_timeline t
             WHERE t.workspace_id = in_workspace AND t.build = in_build AND t.session_id = e.session_id
+              AND (in_user IS NULL OR t.user_id = in_user)
               AND (t.occurred_at, t.position) > (e.occurred_at, e.global_position) AND t.position <= as_of
             ORDER BY t.occurred_at, t.position LIMIT 1
         )
     ) n
-    WHERE e.workspace_id = in_workspace AND e.global_position = node >> 6 AND node & 63 = 0;
+    WHERE e.workspace_id = in_workspace AND e.global_position = node >> 6 AND node & 63 = 0
+      AND (in_user IS NULL OR e.user_id = in_user);
 $$;
 
 -- The nodes that can be reached from `starts` along edges of the `kinds`, nearest first, then by number: those that
@@ -209,7 +221,7 @@ $$;
 -- `direction` is up (from source to target), down, or both; both also follows the order of sessions, and goes no
 -- further from what is not an event, because a tool or a user leads everywhere.
 CREATE FUNCTION whence.graph_reach(
-    in_workspace text, in_build integer, starts bigint[], direction text, kinds smallint[],
+    in_workspace text, in_user text, in_build integer, starts bigint[], direction text, kinds smallint[],
     max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint
 ) RETURNS TABLE (node bigint, depth integer)
 LANGUAGE plpgsql STABLE AS $$
@@ -241,7 +253,7 @@ BEGIN
                     SELECT hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
                         SELECT e.target AS n FROM whence.graph_edges e
                         WHERE e.workspace_id = in_workspace AND e.build = in_build AND e.source = f AND e.edge_type = k
-                          AND e.target > past AND e.target < beyond
+                          AND (in_user IS NULL OR e.user_id = in_user) AND e.target > past AND e.target < beyond
                           AND e.target NOT IN (SELECT unnest(visited))
                         ORDER BY e.target LIMIT room
                     ) hop WHERE direction <> 'down'
@@ -249,14 +261,14 @@ BEGIN
                     SELECT hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
                         SELECT e.source AS n FROM whence.graph_edges e
                         WHERE e.workspace_id = in_workspace AND e.build = in_build AND e.target = f AND e.edge_type = k
-                          AND e.source > past AND e.source < beyond
+                          AND (in_user IS NULL OR e.user_id = in_user) AND e.source > past AND e.source < beyond
                           AND e.source NOT IN (SELECT unnest(visited))
                         ORDER BY e.source LIMIT room
                     ) hop WHERE direction <> 'up'
                     UNION ALL
                     SELECT hop.n
                     FROM unnest(frontier) f,
-                        LATERAL whence.graph_session_neighbours(in_workspace, in_build, f, as_of) hop (n)
+                        LATERAL whence.graph_session_neighbours(in_workspace, in_user, in_build, f, as_of) hop (n)
                     WHERE with_order AND hop.n > past AND hop.n NOT IN (SELECT unnest(visited))
                 ) found
                 ORDER BY found.n LIMIT room
@@ -271,15 +283,15 @@ BEGIN
                 SELECT DISTINCT n FROM (
                     SELECT e.target AS n FROM unnest(frontier) f JOIN whence.graph_edges e ON e.source = f
                     WHERE direction <> 'down' AND e.workspace_id = in_workspace AND e.build = in_build
-                      AND e.edge_type = ANY (kinds) AND e.target < beyond
+                      AND e.edge_type = ANY (kinds) AND (in_user IS NULL OR e.user_id = in_user) AND e.target < beyond
                     UNION ALL
                     SELECT e.source AS n FROM unnest(frontier) f JOIN whence.graph_edges e ON e.target = f
                     WHERE direction <> 'up' AND e.workspace_id = in_workspace AND e.build = in_build
-                      AND e.edge_type = ANY (kinds) AND e.source < beyond
+                      AND e.edge_type = ANY (kinds) AND (in_user IS NULL OR e.user_id = in_user) AND e.source < beyond
                     UNION ALL
                     SELECT hop.n
                     FROM unnest(frontier) f,
-                        LATERAL whence.graph_session_neighbours(in_workspace, in_build, f, as_of) hop (n)
+                        LATERAL whence.graph_session_neighbours(in_workspace, in_user, in_build, f, as_of) hop (n)
                     WHERE with_order
                 ) found
                 WHERE n NOT IN (SELECT unnest(visited))
