@@ -89,6 +89,8 @@ def _tell(console: Console, report: Report) -> None:
     console.print(f"{report.position:,} events in {report.seconds:.1f} s ({rate:,.0f} events/s)")
     console.print(f"rebuilt  {report.digest}")
     console.print(f"in use   {report.live_digest}")
+    for position, reason in report.set_aside:
+        console.print(f"set aside: the event on position {position}: {reason}", style="yellow")
     if report.equal:
         console.print("equal" + ("" if not report.swapped else ": the rebuilt graph is in use"), style="green")
     else:
@@ -106,5 +108,6 @@ def _as_json(report: Report) -> dict[str, object]:
         "equal": report.equal,
         "differing": list(report.differing),
         "swapped": report.swapped,
+        "set_aside": [{"position": position, "reason": reason} for position, reason in report.set_aside],
         "seconds": round(report.seconds, 3),
     }

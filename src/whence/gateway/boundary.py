@@ -57,7 +57,9 @@ class Boundary:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                # What a key was needed for is nobody else's to keep.
+                ours = [(b"x-request-id", request_id), (b"cache-control", b"no-store")]
+                message["headers"] = [*message.get("headers", ()), *ours]
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id.decode()):

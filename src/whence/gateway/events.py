@@ -156,7 +156,7 @@ async def get_event(request: Caller, app: TheApp, event_id: FromPath[UUID]) -> S
 @get("/v1/events/{event_id:uuid}/payload", summary="One event's payload, decrypted")
 async def get_payload(request: Caller, app: TheApp, event_id: FromPath[UUID]) -> Response[bytes]:
     payload = await app.ledger.payload(request.user.scope, event_id)
-    return Response(payload, media_type="application/json", headers={"Cache-Control": "no-store"})
+    return Response(payload, media_type="application/json")
 
 
 @get("/v1/events/stream", summary="Events as they are committed (server-sent events)")
@@ -174,7 +174,7 @@ async def stream_events(
     return Stream(
         _frames(app, request.user, request.auth, start, wanted),
         media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        headers={"X-Accel-Buffering": "no"},
     )
 
 

@@ -13,6 +13,7 @@ from whence.graph.project import Build, Projector, live_build
 
 BATCH_EVENTS = 10_000
 DROP_ROWS = 50_000
+MAX_TOLD_ASIDE = 10
 DIGEST_TIMEOUT_MS = 30 * 60 * 1000
 
 # The tables of a build. What is not the same each time (the nonce of a sealed name) is not in a digest.
@@ -31,6 +32,8 @@ class Report:
     differing: tuple[str, ...]
     """The tables in which the graph that was in use differed from the one that was built."""
     swapped: bool
+    set_aside: tuple[tuple[int, str], ...]
+    """The first few events that the rebuilt graph could not take in, or not wholly, and why."""
     seconds: float
 
     @property
@@ -59,6 +62,8 @@ async def rebuild(
         # Whoever projects waits for us now, so the two end at the same event.
         while await projector.step(aside, batch_events, upto=position) < position:
             pass
+        values = {"workspace_id": workspace_id, "build": aside.number, "limit": MAX_TOLD_ASIDE}
+        aside_events = await (await tx.execute(_SQL["list_set_aside"], values)).fetchall()
         ours, theirs = await _digests(tx, aside), await _digests(tx, live)
         if not verify:
             await _swap(tx, aside)
@@ -70,6 +75,7 @@ async def rebuild(
         _whole(theirs),
         tuple(table for table in TABLES if ours[table] != theirs[table]),
         swapped=not verify,
+        set_aside=tuple(aside_events),
         seconds=time.monotonic() - began,
     )
 
