@@ -1,0 +1,53 @@
+"""The worker: every workspace has its turn, whatever is wrong with one; it ends when it is told to."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from conftest import Workspace
+from samples import event
+from whence.app import App
+from whence.db import Scope
+from whence.errors import Unavailable
+from whence.ledger.seals import SEAL_AFTER, SEAL_AT_EVENTS
+from whence.worker import project_all, seal_all
+
+
+async def test_a_workspace_that_fails_does_not_hold_up_the_others(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await app.identity.add_workspace(f"{workspace.workspace_id}-b")
+    other = Workspace(f"{workspace.workspace_id}-b", "")
+    for one in (workspace, other):
+        await app.ledger.append(one.admin, [event()])
+    step = app.projector.step
+
+    async def failing(build: object, *arguments: object) -> int:
+        if getattr(build, "workspace_id", None) == workspace.workspace_id:
+            raise Unavailable("the database does not answer")
+        return await step(build, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(app.projector, "step", failing)
+    with pytest.raises(Unavailable):
+        await project_all(app)
+    behind = {name for name, _, _ in await app.projector.behind()}
+    assert workspace.workspace_id in behind
+    assert other.workspace_id not in behind
+
+
+async def test_seals_are_made_of_many_events_at_once_and_of_few_after_a_while(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope = Scope(workspace.workspace_id)
+    await app.ledger.append(workspace.admin, [event()])
+    assert workspace.workspace_id not in await app.ledger.seals.due()
+    later = app.clock() + SEAL_AFTER + timedelta(seconds=1)
+    monkeypatch.setattr(app.ledger.seals, "_clock", lambda: later)
+    assert workspace.workspace_id in await app.ledger.seals.due()
+    assert await seal_all(app)
+    assert (await app.ledger.seals.last(scope)).size == 1
+    assert workspace.workspace_id not in await app.ledger.seals.due()
+    for _ in range(SEAL_AT_EVENTS // 1000):
+        await asyncio.gather(app.ledger.append(workspace.admin, [event() for _ in range(1000)]))
+    assert workspace.workspace_id in await app.ledger.seals.due()
