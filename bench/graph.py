@@ -27,6 +27,11 @@ TREE_EVENTS = 156
 """A root, 5 children, 25 grandchildren and 125 below them: 100 nodes within three steps."""
 LOOKUPS = 300
 WIDE_CHILDREN = 100_000
+WORDS = (
+    "please look up the order again because customer said that it arrived late and nobody answered about refund which"
+    " we promised last week so send them mail with new date before noon or call"
+).split()  # noqa: SIM905 (a list would take a line for each)
+PEOPLE = [f"{first} {last}" for first in ("Ada", "Bo", "Cleo", "Dan", "Eva") for last in ("Stone", "Rivera", "Okafor")]
 
 RAW_LINEAGE = """
 WITH RECURSIVE below AS (
@@ -42,6 +47,16 @@ SELECT e.event_id, e.global_position, e.event_type, e.occurred_at, e.session_id,
 FROM below b JOIN whence.events e ON e.workspace_id = %(workspace_id)s AND e.global_position = b.node >> 6
 ORDER BY b.depth, b.node LIMIT 100
 """
+
+
+def messages(count: int, seed: int) -> Iterator[Event]:
+    """The same with a message of about 130 characters each, of which half name somebody."""
+    dice = random.Random(seed)
+    for event in trees(count, seed):
+        words = " ".join(dice.choices(WORDS, k=18))
+        text = f"{words} {dice.choice(PEOPLE)} {dice.choice(WORDS)}." if dice.random() < 0.5 else f"{words}."
+        payload = {"messages": [{"role": "user", "content": text}]}
+        yield msgspec.structs.replace(event, payload=msgspec.Raw(msgspec.json.encode(payload)))
 
 
 def trees(count: int, seed: int) -> Iterator[Event]:
@@ -72,9 +87,9 @@ def trees(count: int, seed: int) -> Iterator[Event]:
         yield event
 
 
-async def fill(app: App, events: Iterator[Event]) -> tuple[float, list[uuid.UUID]]:
+async def fill(app: App, events: Iterator[Event], workspace: str = WORKSPACE) -> tuple[float, list[uuid.UUID]]:
     """Seconds that the ledger took, and the roots of the trees."""
-    admin, roots, batch, seconds = Principal(WORKSPACE, "admin", is_admin=True), list[uuid.UUID](), list[Event](), 0.0
+    admin, roots, batch, seconds = Principal(workspace, "admin", is_admin=True), list[uuid.UUID](), list[Event](), 0.0
     for event in events:
         if event.parent_event_id is None:
             roots.append(event.event_id)
@@ -124,6 +139,7 @@ async def _measure(app: App, owner: str, count: int) -> list[Result]:
         Result(f"ledger ingest, {count:,} events", ingest),
         Result("projection of them, 5 edges each", projected, ingest, 0.5, ratio=projected / ingest),
     ]
+    results += await with_content(app, count // 20)
     raw = await asyncio.to_thread(raw_copy, owner, count)
     report = await rebuild(app.database, app.projector, app.clock, WORKSPACE, False, lambda *_: None)
     assert report.equal
@@ -135,6 +151,17 @@ async def _measure(app: App, owner: str, count: int) -> list[Result]:
         conn.execute("VACUUM ANALYZE")
     results += await lineage_rates(app, owner, roots)
     return results + await wide(app)
+
+
+async def with_content(app: App, count: int) -> list[Result]:
+    """Texts are decrypted, read for names and compared, which costs more than all else."""
+    await app.identity.add_workspace("content")
+    seconds, _ = await fill(app, messages(count, 5), "content")
+    began = time.perf_counter()
+    await app.projector.catch_up("content")
+    rate = count / (time.perf_counter() - began)
+    label = f"projection of {count:,} events with a message each (peer: their ingest)"
+    return [Result(label, rate, count / seconds, ratio=rate * seconds / count)]
 
 
 def raw_copy(owner: str, count: int) -> float:
@@ -161,7 +188,8 @@ async def lineage_rates(app: App, owner: str, roots: list[uuid.UUID]) -> list[Re
         await conn.execute("SET ROLE whence_workspace")
         await conn.execute(f"SET app.workspace_id = '{WORKSPACE}'")
         # Left to itself the planner expects the walk to reach a large part of the graph, and reads all of it.
-        await conn.execute("SET enable_hashjoin = off; SET enable_mergejoin = off")
+        await conn.execute("SET enable_hashjoin = off")
+        await conn.execute("SET enable_mergejoin = off")
         row = await (await conn.execute("SELECT build FROM whence.graph_builds WHERE live")).fetchone()
         build = row[0] if row else 0
 

@@ -4,8 +4,10 @@ Any number of workers can run; each transaction takes up the work where it finds
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -17,14 +19,15 @@ log = structlog.get_logger()
 POLL_SECONDS = 0.2
 PAUSE_SECONDS = 0.02
 RETRY_SECONDS = 1.0
+BATCHES_A_TURN = 8
 SEAL_POLL_SECONDS = 5.0
 
 
 async def work(app: App) -> None:
     """Works until the app stops."""
     await asyncio.gather(
-        _repeat(app, "projection", lambda: project_all(app), _until_appended),
-        _repeat(app, "sealing", lambda: seal_all(app), _until_seals_are_due),
+        _repeat(app, "projection", partial(project_all, app, Turns("projection")), _until_appended),
+        _repeat(app, "sealing", partial(seal_all, app, Turns("sealing")), _until_seals_are_due),
     )
 
 
@@ -62,32 +65,55 @@ async def _until_appended(app: App) -> None:
     app.ledger.heads.any_moved.clear()
 
 
-async def _each(app: App, workspaces: Iterable[str], act: Callable[[str], Awaitable[object]]) -> None:
-    """Whatever goes wrong with one workspace, the others have their turn; then it is told."""
-    failures: list[Exception] = []
-    for workspace_id in workspaces:
-        if app.stopping.is_set():
-            break
-        try:
-            await act(workspace_id)
-        except Exception as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
+class Turns:
+    """Whose turn it is. What fails for one workspace is told, and tried again in a while; the others go on."""
+
+    def __init__(self, work: str) -> None:
+        self._work = work
+        self._again_at: dict[str, float] = {}
+
+    async def each(self, app: App, workspaces: Iterable[str], act: Callable[[str], Awaitable[bool]]) -> bool:
+        """Whether anything was done."""
+        worked = False
+        for workspace_id in workspaces:
+            if app.stopping.is_set():
+                break
+            if self._again_at.get(workspace_id, 0.0) > time.monotonic():
+                continue
+            self._again_at.pop(workspace_id, None)
+            try:
+                worked |= await act(workspace_id)
+            except Exception as error:
+                self._again_at[workspace_id] = time.monotonic() + RETRY_SECONDS
+                known = isinstance(error, WhenceError)
+                reason = error.detail if isinstance(error, WhenceError) else type(error).__name__
+                log.error(
+                    "work failed, and is tried again",
+                    work=self._work,
+                    workspace=workspace_id,
+                    error=reason,
+                    exc_info=None if known else error,
+                )
+        return worked
 
 
-async def project_all(app: App) -> bool:
-    """One batch of each workspace that is behind, so that a large one does not hold up the small ones."""
+async def project_all(app: App, turns: Turns) -> bool:
+    """A few batches of each workspace that is behind, so that a large one does not hold up the small ones."""
 
-    async def project(workspace_id: str) -> None:
-        await app.projector.step(await app.projector.live(workspace_id))
+    async def project(workspace_id: str) -> bool:
+        build = await app.projector.live(workspace_id)
+        reached: int | None = None
+        for turn in range(BATCHES_A_TURN):
+            before, reached = reached, await app.projector.step(build)
+            if reached is None or reached == before:
+                return turn > 0
+        return True
 
-    behind = [workspace_id for workspace_id, _, _ in await app.projector.behind()]
-    await _each(app, behind, project)
-    return bool(behind)
+    return await turns.each(app, [row[0] for row in await app.projector.behind()], project)
 
 
-async def seal_all(app: App) -> bool:
-    due = await app.ledger.seals.due()
-    await _each(app, due, app.ledger.seals.seal)
-    return bool(due)
+async def seal_all(app: App, turns: Turns) -> bool:
+    async def seal(workspace_id: str) -> bool:
+        return await app.ledger.seals.seal(workspace_id) is not None
+
+    return await turns.each(app, await app.ledger.seals.due(), seal)

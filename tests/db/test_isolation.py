@@ -57,7 +57,7 @@ async def test_nothing_of_a_transaction_is_left_on_its_connection(app: App, work
 async def fill(app: App, workspace: Workspace) -> UUID:
     stored = event({"text": "mine"}, user_id="ann")
     payload = {"messages": [{"role": "user", "content": "Ask Bob Stone"}]}
-    alias = {"entity_type": "tool", "name": "search", "alias": "the finder"}
+    alias = {"entity_type": "name", "name": "Bob Stone", "alias": "Bobby"}
     others = [
         event({"text": "nobody's"}),
         event(payload, user_id="ann", agent_id="planner", parent_event_id=uuid4()),

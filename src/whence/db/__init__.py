@@ -78,14 +78,15 @@ class Database:
 
     @asynccontextmanager
     async def transaction(
-        self, scope: Scope | EveryWorkspace | None, timeout_ms: int | None = None
+        self, scope: Scope | EveryWorkspace | None, timeout_ms: int | None = None, snapshot: bool = False
     ) -> AsyncGenerator[Tx]:
         """Commits when the block ends, rolls back when it raises. Without a scope it sees no tenant's row.
 
         A statement that takes longer than `timeout_ms` is cancelled by the database, with psycopg's QueryCanceled.
+        With `snapshot` it only reads, and all its statements see the same moment.
         """
-        with _unavailable_when_unreachable():
-            conn = await self._begin(scope, timeout_ms)
+        with _unavailable_when_unreachable(cancelled=timeout_ms is None):
+            conn = await self._begin(scope, timeout_ms, snapshot)
             try:
                 async with conn:
                     yield conn
@@ -117,13 +118,17 @@ class Database:
         async with self.transaction(None) as tx:
             await tx.execute("SELECT 1")
 
-    async def _begin(self, scope: Scope | EveryWorkspace | None, timeout_ms: int | None = None) -> Tx:
+    async def _begin(
+        self, scope: Scope | EveryWorkspace | None, timeout_ms: int | None = None, snapshot: bool = False
+    ) -> Tx:
         """A connection may have died in the pool, with the server that it was to, and nothing was sent on it yet."""
         for _ in range(self._pool.max_size):
             conn = await self._pool.getconn()
             opening = _opening(conn, scope)
             if timeout_ms is not None:
                 opening.append(b"SET LOCAL statement_timeout = %d" % timeout_ms)
+            if snapshot:
+                opening[0] = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
             try:
                 await conn.execute(b"; ".join(opening), prepare=False)
             except psycopg.OperationalError:
@@ -184,11 +189,16 @@ async def _become_app(conn: Tx) -> None:
 
 
 @contextmanager
-def _unavailable_when_unreachable() -> Generator[None]:
+def _unavailable_when_unreachable(cancelled: bool = True) -> Generator[None]:
+    """`cancelled`: a statement that took too long counts too. Who set a bound of its own wants to know it instead."""
     try:
         yield
-    except psycopg.errors.QueryCanceled:
-        # The database answers; it was asked for too much.
+    except psycopg.errors.ProgramLimitExceeded:
+        # The database answers; what it was given is too large for it.
         raise
+    except psycopg.errors.QueryCanceled as error:
+        if not cancelled:
+            raise
+        raise Unavailable("the database does not answer in time") from error
     except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError, PoolTimeout, PoolClosed) as error:
         raise Unavailable("the database does not answer") from error

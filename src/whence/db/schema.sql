@@ -21,8 +21,12 @@ ALTER TYPE whence.edge_role OWNER TO whence_owner;
 CREATE FUNCTION whence.graph_name_key(entity_type text, name text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
-    SELECT CASE WHEN entity_type IN ('agent', 'tool')
-        THEN regexp_replace(btrim(lower(normalize(name, NFKC))), '\s+', ' ', 'g') ELSE name END;
+    SELECT CASE WHEN octet_length(k.name_key) <= 1024 THEN k.name_key
+        ELSE 'sha256:' || encode(sha256(convert_to(k.name_key, 'UTF8')), 'hex') END
+    FROM (
+        SELECT CASE WHEN entity_type IN ('agent', 'tool')
+            THEN regexp_replace(btrim(lower(normalize(name, NFKC))), '\s+', ' ', 'g') ELSE name END AS name_key
+    ) k;
 $$;
 
 ALTER FUNCTION whence.graph_name_key(entity_type text, name text) OWNER TO whence_owner;
@@ -71,10 +75,9 @@ BEGIN
                         ORDER BY e.source LIMIT room
                     ) hop WHERE direction <> 'up'
                     UNION ALL
-                    SELECT hop.n
-                    FROM unnest(frontier) f,
-                        LATERAL whence.graph_session_neighbours(in_workspace, in_user, in_build, f, as_of) hop (n)
-                    WHERE with_order AND hop.n > past AND hop.n NOT IN (SELECT unnest(visited))
+                    SELECT hop.neighbour
+                    FROM whence.graph_session_neighbours(in_workspace, in_user, in_build, frontier, as_of) hop
+                    WHERE with_order AND hop.neighbour > past AND hop.neighbour NOT IN (SELECT unnest(visited))
                 ) found
                 ORDER BY found.n LIMIT room
             );
@@ -94,9 +97,8 @@ BEGIN
                     WHERE direction <> 'up' AND e.workspace_id = in_workspace AND e.build = in_build
                       AND e.edge_type = ANY (kinds) AND (in_user IS NULL OR e.user_id = in_user) AND e.source < beyond
                     UNION ALL
-                    SELECT hop.n
-                    FROM unnest(frontier) f,
-                        LATERAL whence.graph_session_neighbours(in_workspace, in_user, in_build, f, as_of) hop (n)
+                    SELECT hop.neighbour
+                    FROM whence.graph_session_neighbours(in_workspace, in_user, in_build, frontier, as_of) hop
                     WHERE with_order
                 ) found
                 WHERE n NOT IN (SELECT unnest(visited))
@@ -109,11 +111,13 @@ END $$;
 
 ALTER FUNCTION whence.graph_reach(in_workspace text, in_user text, in_build integer, starts bigint[], direction text, kinds smallint[], max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint) OWNER TO whence_owner;
 
-CREATE FUNCTION whence.graph_session_neighbours(in_workspace text, in_user text, in_build integer, node bigint, as_of bigint) RETURNS TABLE(neighbour bigint, earlier boolean)
+CREATE FUNCTION whence.graph_session_neighbours(in_workspace text, in_user text, in_build integer, nodes bigint[], as_of bigint) RETURNS TABLE(origin bigint, neighbour bigint, earlier boolean)
     LANGUAGE sql STABLE
     AS $$
-    SELECT n.position << 6, n.earlier
-    FROM whence.events e, LATERAL (
+    SELECT e.global_position << 6, n.position << 6, n.earlier
+    -- Shifted before the join: the operator is not leakproof, and under row-level security would keep the index out.
+    FROM (SELECT node >> 6 AS position FROM unnest(nodes) node WHERE node & 63 = 0 OFFSET 0) at
+    JOIN whence.events e ON e.workspace_id = in_workspace AND e.global_position = at.position, LATERAL (
         (
             SELECT t.position, true AS earlier FROM whence.graph_timeline t
             WHERE t.workspace_id = in_workspace AND t.build = in_build AND t.session_id = e.session_id
@@ -130,11 +134,10 @@ CREATE FUNCTION whence.graph_session_neighbours(in_workspace text, in_user text,
             ORDER BY t.occurred_at, t.position LIMIT 1
         )
     ) n
-    WHERE e.workspace_id = in_workspace AND e.global_position = node >> 6 AND node & 63 = 0
-      AND (in_user IS NULL OR e.user_id = in_user);
+    WHERE in_user IS NULL OR e.user_id = in_user;
 $$;
 
-ALTER FUNCTION whence.graph_session_neighbours(in_workspace text, in_user text, in_build integer, node bigint, as_of bigint) OWNER TO whence_owner;
+ALTER FUNCTION whence.graph_session_neighbours(in_workspace text, in_user text, in_build integer, nodes bigint[], as_of bigint) OWNER TO whence_owner;
 
 CREATE TABLE whence.edge_types (
     edge_type smallint NOT NULL,
@@ -292,6 +295,7 @@ CREATE TABLE whence.graph_vectors (
     user_id text,
     owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
     subject_id text NOT NULL,
+    trace_id text NOT NULL,
     vector bytea NOT NULL
 );
 
@@ -520,13 +524,17 @@ CREATE INDEX events_by_type ON whence.events USING btree (workspace_id, event_ty
 
 CREATE INDEX events_by_user ON whence.events USING btree (workspace_id, user_id, global_position);
 
+CREATE INDEX graph_aliases_by_target ON whence.graph_aliases USING btree (workspace_id, build, entity_type, target_key, owner, subject_id);
+
 CREATE UNIQUE INDEX graph_builds_one_live ON whence.graph_builds USING btree (workspace_id) WHERE live;
 
 CREATE INDEX graph_edges_back ON whence.graph_edges USING btree (workspace_id, build, target, edge_type, source);
 
 CREATE INDEX graph_entities_by_owner ON whence.graph_entities USING btree (workspace_id, build, owner, entity_type, subject_id, node);
 
-CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors USING btree (workspace_id, build, owner, subject_id, node);
+CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors USING btree (workspace_id, build, owner, node);
+
+CREATE INDEX graph_vectors_by_subject ON whence.graph_vectors USING btree (workspace_id, build, owner, subject_id, node);
 
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
 

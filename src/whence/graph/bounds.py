@@ -2,13 +2,15 @@
 
 import base64
 import binascii
+import time
 import zlib
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
 from whence.errors import FieldError, InvalidInput
+from whence.wire import AtlasMeta
 
 DEFAULT_DEPTH = 3
 MAX_DEPTH = 10
@@ -51,9 +53,37 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
             raise invalid("cursor", "is not one that an answer gave") from None
         if cursor.walk != walk:
             raise invalid("cursor", "belongs to another query: ask again with what its answer was asked with")
-        if not (0 <= cursor.as_of < 1 << 57 and -1 <= cursor.depth <= MAX_DEPTH and abs(cursor.node) < 1 << 63):
+        if not (-1 <= cursor.as_of < 1 << 57 and -1 <= cursor.depth <= MAX_DEPTH and abs(cursor.node) < 1 << 63):
             raise invalid("cursor", "is not one that an answer gave")
         return cursor
+
+    @classmethod
+    def first(cls, walk: int) -> Self:
+        """Before the first page."""
+        return cls(walk, -1, -1, -1)
+
+    @property
+    def is_first(self) -> bool:
+        return self.as_of < 0
+
+    def moved(self, as_of: int, depth: int, node: int, score: float = 0.0) -> Self:
+        """Further on in the same walk."""
+        return msgspec.structs.replace(self, as_of=as_of, depth=depth, node=node, score=score)
+
+
+def meta(
+    began: float, bounds: Bounds, position: int, truncated: bool, timed_out: bool = False, **more: Any
+) -> AtlasMeta:
+    return AtlasMeta(
+        query_ms=round((time.perf_counter() - began) * 1000, 3),
+        truncated=truncated or timed_out,
+        max_depth=bounds.max_depth,
+        max_nodes=bounds.max_nodes,
+        timeout_ms=bounds.timeout_ms,
+        timed_out=timed_out,
+        position=max(position, 0),
+        **more,
+    )
 
 
 def walk_of(*parts: object) -> int:

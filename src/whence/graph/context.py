@@ -6,7 +6,7 @@ score that grows with the edge's weight. Everything that is looked at is bounded
 """
 
 import re
-import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
@@ -17,16 +17,15 @@ import numpy.typing as npt
 
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
-from whence.graph.bounds import Bounds, Cursor, invalid
-from whence.graph.drawing import MAX_EDGES, Drawing, Told, read_edges, read_order, read_rows
+from whence.graph.bounds import Bounds, Cursor, invalid, meta
+from whence.graph.drawing import MAX_EDGES, Drawing, Told, Wanted, read_edges, read_order, read_rows
 from whence.graph.edges import EDGE_TYPES, STORED, codes
 from whence.graph.intents import Inference, Intent, infer, weights
 from whence.graph.names import normalise
 from whence.graph.project import live_build
 from whence.ledger import Ledger
-from whence.ledger.payloads import KeyRow
 from whence.models.embedder import Embedder, similarity
-from whence.wire import Atlas, AtlasMeta, EdgeType, Pagination
+from whence.wire import Atlas, EdgeType, Pagination
 
 MAX_QUERY_CHARACTERS = 8_000
 MAX_CONTEXT_TOKENS = 1_000_000
@@ -38,16 +37,16 @@ SIMILAR_FLOOR = 0.3
 SIMILAR_VECTORS = 5_000
 NAMED_SEEDS = 50
 MAX_SUBJECTS = 100
-MAX_GRAM_WORDS = 4
-MAX_GRAMS = 200
+SUBJECT_NAMES = 5_000
+MAX_RUN_WORDS = 4
+MAX_RUN_CHARACTERS = 256
+MAX_RUNS = 200
 BEAM_NODES = 60
 FAN_OUT = 8
 MAX_CANDIDATES = 2_000
 STRONGEST_WEIGHT = 5.0
 DAMPING = 0.8
 
-CLEAR_TYPES = ["agent", "tool", "user", "resource"]
-SEALED_TYPES = ["name", "link"]
 
 Channel = Literal["session", "named", "similar", "recent"]
 
@@ -80,7 +79,8 @@ class Prepared:
     inference: Inference
     weights: dict[EdgeType, float]
     event_ids: list[UUID]
-    grams: list[str]
+    names: list[str]
+    """Every run of a few words of the question: each may be somebody's name."""
     vector: npt.NDArray[np.int8] | None
 
 
@@ -115,60 +115,46 @@ def prepare(question: Question, embedder: Embedder) -> Prepared:
         inference,
         weights(inference.intents),
         ids[:NAMED_SEEDS],
-        _grams(query),
+        _runs(query),
         vector if vector is not None and vector.any() else None,
     )
 
 
-def _grams(query: str) -> list[str]:
-    """Every run of a few words, as a name may be in it; the order is that of the question."""
+def _runs(query: str) -> list[str]:
+    """Every run of a few words, as a name may be in it; the longest first."""
     words = [word.strip(".:'’") for word in _WORD.findall(query)]
     runs = (
-        normalise(" ".join(words[start : start + length]))
-        for length in range(MAX_GRAM_WORDS, 0, -1)
+        " ".join(words[start : start + length])
+        for length in range(MAX_RUN_WORDS, 0, -1)
         for start in range(len(words) - length + 1)
     )
-    return list(dict.fromkeys(run for run in runs if len(run) > 1))[:MAX_GRAMS]
+    return list(dict.fromkeys(run for run in runs if 1 < len(run) <= MAX_RUN_CHARACTERS))[:MAX_RUNS]
 
 
 async def search(
-    database: Database,
-    ledger: Ledger,
-    scope: Scope,
-    prepared: Prepared,
-    bounds: Bounds,
-    start: Cursor | None,
-    walk: int,
+    database: Database, ledger: Ledger, scope: Scope, prepared: Prepared, bounds: Bounds, start: Cursor
 ) -> Result:
     """A page of the ranking. Each page ranks anew what the first one ranked, as of the same position."""
-    async with database.transaction(scope, timeout_ms=bounds.timeout_ms) as tx:
-        live = await live_build(tx, scope.workspace_id) or (0, 0)
-        key_rows = await _subject_keys(tx, ledger, scope, live[0]) if prepared.grams else []
-    as_of = live[1] if start is None else start.as_of
-    marks = _marks(await ledger.keys.opened(scope.workspace_id, key_rows), prepared.grams) if key_rows else []
-    async with database.transaction(scope, timeout_ms=bounds.timeout_ms) as tx:
-        search = _Search(tx, scope, live[0], as_of, prepared)
+    marks = await _marks(database, ledger, scope, prepared.names, bounds) if prepared.names else []
+    async with database.transaction(scope, timeout_ms=bounds.timeout_ms, snapshot=True) as tx:
+        build, reached = await live_build(tx, scope.workspace_id) or (0, 0)
+        as_of = reached if start.is_first else start.as_of
+        search = _Search(tx, scope, build, as_of, prepared)
         found, cut = await search.run(bounds.max_depth, marks)
         ranked = sorted(found.items(), key=lambda item: (-item[1].score, item[0]))
-        rest = (
-            ranked
-            if start is None
-            else [item for item in ranked if (-item[1].score, item[0]) > (-start.score, start.node)]
-        )
+        rest = [item for item in ranked if start.is_first or (-item[1].score, item[0]) > (-start.score, start.node)]
         page = rest[: bounds.max_nodes]
         nodes = [node for node, _ in page]
-        edges = await read_edges(tx, scope, live[0], nodes, found, STORED)
+        edges = await read_edges(tx, scope, build, nodes, found, STORED, as_of)
         cut |= len(edges) > MAX_EDGES
-        edges += [edge for edge in await read_order(tx, scope, live[0], nodes, as_of) if edge.target in found]
+        edges += [edge for edge in await read_order(tx, scope, build, nodes, as_of) if edge.target in found]
         origins = [item.origin for _, item in page if item.origin is not None]
-        rows = await read_rows(tx, ledger, scope, live[0], nodes, edges, content=True, also=origins)
+        rows = await read_rows(tx, ledger, scope, build, Wanted(nodes, edges, content=True, also=origins))
     drawing = await Drawing.open(ledger, scope, rows)
     page = _within(page, drawing, prepared.question.max_tokens)
     more = len(page) < len(rest)
-    last = Cursor(walk, as_of, 0, page[-1][0], page[-1][1].score) if more and page else None
-    channels: dict[str, int] = {}
-    for item in found.values():
-        channels[item.channel] = channels.get(item.channel, 0) + 1
+    last = start.moved(as_of, 0, page[-1][0], page[-1][1].score) if more and page else None
+    channels = dict(Counter(item.channel for item in found.values()))
     return Result(drawing, page, as_of, last, cut or more, channels)
 
 
@@ -184,16 +170,23 @@ def _within(page: list[tuple[int, Found]], drawing: Drawing, max_tokens: int | N
     return page
 
 
-async def _subject_keys(tx: Tx, ledger: Ledger, scope: Scope, build: int) -> list[KeyRow]:
-    values = {
-        "workspace_id": scope.workspace_id, "user_id": scope.user_id, "build": build, "limit": MAX_SUBJECTS,
-    }  # fmt: skip
-    rows = await (await tx.execute(_SQL["subjects_with_names"], values)).fetchall()
-    return await ledger.keys.read(tx, scope.workspace_id, {row[0] for row in rows}) if rows else []
-
-
-def _marks(keys: dict[str, Any], grams: Sequence[str]) -> list[str]:
-    return [key.mark(f"{kind}:{gram}") for key in keys.values() for kind in SEALED_TYPES for gram in grams]
+async def _marks(database: Database, ledger: Ledger, scope: Scope, names: Sequence[str], bounds: Bounds) -> list[str]:
+    """By what names in payloads are known, under the key of each subject that the latest of them are sealed for."""
+    async with database.transaction(scope, timeout_ms=bounds.timeout_ms) as tx:
+        build, _ = await live_build(tx, scope.workspace_id) or (0, 0)
+        values = {
+            "workspace_id": scope.workspace_id,
+            "user_id": scope.user_id,
+            "build": build,
+            "names": SUBJECT_NAMES,
+            "limit": MAX_SUBJECTS,
+        }
+        statement = "subjects_of_all" if scope.user_id is None else "subjects_of_user"
+        subjects = {row[0] for row in await (await tx.execute(_SQL[statement], values)).fetchall()}
+        rows = await ledger.keys.read(tx, scope.workspace_id, subjects) if subjects else []
+    keys = await ledger.keys.opened(scope.workspace_id, rows) if rows else {}
+    normals = list(dict.fromkeys(normalise(name) for name in names))
+    return [key.mark(f"{kind}:{normal}") for key in keys.values() for kind in ("name", "link") for normal in normals]
 
 
 class _Search:
@@ -216,10 +209,18 @@ class _Search:
         for _ in range(max_depth):
             if not frontier or len(self._found) >= MAX_CANDIDATES:
                 break
-            fresh = await self._step(frontier)
-            cut |= len(fresh) > BEAM_NODES
+            fresh, more = await self._step(frontier)
+            cut |= more or len(fresh) > BEAM_NODES
             frontier = self._best(fresh)
-        return self._found, cut or bool(frontier)
+        return self._found, cut or await self._leads_further(frontier)
+
+    async def _leads_further(self, frontier: Sequence[int]) -> bool:
+        """Whether the depth has cut something off."""
+        rows = await self._neighbours(frontier) if frontier else []
+        return any(row[1] not in self._found for row in rows)
+
+    async def _neighbours(self, frontier: Sequence[int]) -> list[Any]:
+        return await self._rows("neighbours", nodes=list(frontier), kinds=codes(STORED), fan_out=FAN_OUT)
 
     def _best(self, nodes: Iterable[int]) -> list[int]:
         return sorted(nodes, key=lambda node: (-self._found[node].score, node))[:BEAM_NODES]
@@ -251,14 +252,17 @@ class _Search:
         if self._prepared.event_ids:
             for (position,) in await self._rows("events_by_ids", event_ids=self._prepared.event_ids):
                 self._keep(position << 6, Found(1.0, "named in the question", "named"))
-        for kinds, keys in ((CLEAR_TYPES, self._prepared.grams), (SEALED_TYPES, marks)):
-            if keys:
-                rows = await self._rows("entities_called", entity_types=kinds, name_keys=list(keys), limit=NAMED_SEEDS)
-                for node, _ in rows:
-                    self._keep(node, Found(0.9, "named in the question", "named"))
+        rows: list[Any] = []
+        if self._prepared.names:
+            rows += await self._rows("entities_called", names=self._prepared.names, limit=NAMED_SEEDS)
+        if marks:
+            rows += await self._rows("entities_marked", marks=list(marks), limit=NAMED_SEEDS)
+        for (node,) in rows:
+            self._keep(node, Found(0.9, "named in the question", "named"))
 
     async def _seed_similar(self, vector: npt.NDArray[np.int8]) -> None:
-        rows = await self._rows("latest_vectors", limit=SIMILAR_VECTORS)
+        whose = "all" if self._values["user_id"] is None else "user"
+        rows = await self._rows(f"vectors_of_{whose}", limit=SIMILAR_VECTORS)
         rows = [row for row in rows if len(row[1]) == len(vector)]
         if not rows:
             return
@@ -270,9 +274,11 @@ class _Search:
                 score = round(float(scores[place]), 6)
                 self._keep(rows[place][0], Found(score, f"its text is like the question ({score:.2f})", "similar"))
 
-    async def _step(self, frontier: Sequence[int]) -> list[int]:
+    async def _step(self, frontier: Sequence[int]) -> tuple[list[int], bool]:
+        """The nodes that were not known, and whether there were more than are looked at."""
         weight = self._prepared.weights
-        rows = await self._rows("neighbours", nodes=list(frontier), kinds=codes(STORED), fan_out=FAN_OUT)
+        rows = await self._neighbours(frontier)
+        many = Counter((origin, code, forward) for origin, _, code, forward, _ in rows)
         before = {node: self._found[node] for node in frontier}
         fresh: list[int] = []
         for origin, node, code, forward, strength in sorted(rows, key=lambda row: (row[0], row[1], row[2])):
@@ -286,7 +292,7 @@ class _Search:
                 found = Found(score, _LINKS[edge_type][0 if forward else 1], before[origin].channel, origin)
                 if self._keep(node, found):
                     fresh.append(node)
-        return fresh
+        return fresh, FAN_OUT in many.values() or len(self._found) >= MAX_CANDIDATES
 
 
 # How a node hangs together with the one that led to it, along the edge and against it.
@@ -315,14 +321,12 @@ def answer(result: Result, prepared: Prepared, bounds: Bounds, began: float, tim
         nodes={node.node_id: node for node in drawn if node is not None},
         edges=result.drawing.edges(node for node, _ in result.page),
         pagination=Pagination(result.next and result.next.encoded(), has_more=result.next is not None),
-        meta=AtlasMeta(
-            query_ms=round((time.perf_counter() - began) * 1000, 3),
-            truncated=result.cut or timed_out,
-            max_depth=bounds.max_depth,
-            max_nodes=bounds.max_nodes,
-            timeout_ms=bounds.timeout_ms,
+        meta=meta(
+            began,
+            bounds,
+            result.as_of,
+            truncated=result.cut,
             timed_out=timed_out,
-            position=result.as_of,
             intents=prepared.inference.intents,
             inferred_by=prepared.inference.how,
             channels=result.channels,

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
+from whence.crypto import SubjectKey
 from whence.db import Scope, Tx
 from whence.db.queries import load
+from whence.errors import SetupError
 from whence.graph.edges import EDGE_TYPES, codes
-from whence.graph.names import normalise
-from whence.graph.reading import SUMMARY_SUFFIX, name_place
+from whence.graph.reading import SUMMARY_SUFFIX, open_name
 from whence.graph.text import UNNAMED_CALL, excerpt
 from whence.ledger import Ledger, Sealed
 from whence.ledger.payloads import KeyRow
@@ -31,6 +33,7 @@ class Edge(NamedTuple):
 class Entity(NamedTuple):
     node: int
     entity_type: str
+    name_key: str
     name: str | None
     sealed_name: bytes | None
     subject_id: str
@@ -49,7 +52,13 @@ class Rows:
 
 
 async def read_edges(
-    tx: Tx, scope: Scope, build: int, sources: Iterable[int], targets: Iterable[int] | None, kinds: Sequence[EdgeType]
+    tx: Tx,
+    scope: Scope,
+    build: int,
+    sources: Sequence[int],
+    targets: Iterable[int] | None,
+    kinds: Sequence[EdgeType],
+    as_of: int,
 ) -> list[Edge]:
     """One more than there may be says that there are more."""
     values = {
@@ -60,6 +69,7 @@ async def read_edges(
         "targets": None if targets is None else list(targets),
         "kinds": codes(kinds),
         "limit": MAX_EDGES + 1,
+        "as_of": as_of,
     }
     rows = await (await tx.execute(_SQL["edges_among"], values, binary=True)).fetchall()
     return [Edge(source, target, EDGE_TYPES[kind], role, score) for source, target, kind, role, score in rows]
@@ -78,17 +88,19 @@ async def read_order(tx: Tx, scope: Scope, build: int, nodes: Iterable[int], as_
     return [Edge(source, target, "FOLLOWS", None, None, delta) for source, target, delta in rows]
 
 
-async def read_rows(  # noqa: PLR0913, PLR0917 (what a drawing is made of)
-    tx: Tx,
-    ledger: Ledger,
-    scope: Scope,
-    build: int,
-    nodes: Sequence[int],
-    edges: list[Edge],
-    content: bool,
-    also: Sequence[int] = (),
-) -> Rows:
-    """The nodes; and the other ends of their edges and those in `also`, which must be named too."""
+class Wanted(NamedTuple):
+    """What an answer shows."""
+
+    nodes: Sequence[int]
+    edges: list[Edge]
+    content: bool
+    """Whether events get a line of what their payload says."""
+    also: Sequence[int] = ()
+    """Nodes that are named only, besides the ends of the edges."""
+
+
+async def read_rows(tx: Tx, ledger: Ledger, scope: Scope, build: int, wanted: Wanted) -> Rows:
+    nodes, edges, content, also = wanted
     every = {*nodes, *also, *(end for edge in edges for end in (edge.source, edge.target))}
     named = [node for node in every if node & 63]
     events = await ledger.at(tx, scope, sorted({node >> 6 for node in every}))
@@ -113,40 +125,39 @@ class Told(NamedTuple):
     scores: dict[str, float]
 
 
+class Shown(NamedTuple):
+    """How an entity is called, and the form of it that its id has."""
+
+    normal: str
+    name: str
+
+
 class Drawing:
     """The rows of an answer, opened: gives nodes and edges with the names that callers know."""
 
-    def __init__(
-        self, scope: Scope, rows: Rows, names: dict[int, str], entities: dict[int, Entity], texts: dict[int, str]
-    ) -> None:
+    def __init__(self, scope: Scope, rows: Rows, shown: dict[int, Shown], texts: dict[int, str]) -> None:
         self._rows = rows
-        self._shown = names
-        self._entities = entities
+        self._shown = shown
+        self._entities = {entity.node: entity for entity in rows.entities if entity.node in shown}
         self._texts = texts
         self._ids = {position << 6: str(event.event_id) for position, event in rows.events.items()}
-        self._ids |= {node: _entity_id(scope, entity, names[node]) for node, entity in entities.items()}
+        self._ids |= {node: _entity_id(scope, entity, shown[node]) for node, entity in self._entities.items()}
 
     @classmethod
     async def open(cls, ledger: Ledger, scope: Scope, rows: Rows) -> "Drawing":
+        """A name that does not open, because its key is gone, is left out."""
         keys = await ledger.keys.opened(scope.workspace_id, rows.keys) if rows.keys else {}
-        entities = {entity.node: entity for entity in rows.entities}
-        names = {
-            node: entity.name
-            if entity.sealed_name is None
-            else keys[entity.subject_id].open(name_place(scope.workspace_id), entity.sealed_name).decode()
-            for node, entity in entities.items()
-            if entity.sealed_name is None or entity.subject_id in keys
-        }
+        shown = {entity.node: _shown(scope.workspace_id, entity, keys) for entity in rows.entities}
         contents = await ledger.opened(scope, rows.contents) if rows.contents else []
         texts = {
             item.position << 6: _text(rows.events.get(item.position), excerpt(item.event_type, item.body))
             for item in contents
             if item.body is not None
         }
-        return cls(scope, rows, {k: v or "" for k, v in names.items()}, {k: entities[k] for k in names}, texts)
+        return cls(scope, rows, {node: name for node, name in shown.items() if name is not None}, texts)
 
     def text(self, node: int) -> str:
-        return self._texts.get(node) or self._shown.get(node, "")
+        return self._texts.get(node) or (self._shown[node].name if node in self._shown else "")
 
     def id_of(self, node: int) -> str | None:
         return self._ids.get(node)
@@ -165,7 +176,7 @@ class Drawing:
             attributes = _attributes(event, self._texts.get(node))
         else:
             kind = "agent" if entity.entity_type == "agent" else "entity"
-            attributes = {"entity_type": entity.entity_type, "name": self._shown[node]}
+            attributes = {"entity_type": entity.entity_type, "name": self._shown[node].name}
         return AtlasNode(node_id, kind, attributes, _provenance(event), told.scores, told.reason)
 
     def edges(self, nodes: Iterable[int]) -> list[AtlasEdge]:
@@ -184,13 +195,21 @@ class Drawing:
         ]
 
 
-def _entity_id(scope: Scope, entity: Entity, name: str) -> str:
+def _shown(workspace_id: str, entity: Entity, keys: dict[str, SubjectKey]) -> Shown | None:
+    if entity.sealed_name is None:
+        return Shown(entity.name_key, entity.name or "")
+    key = keys.get(entity.subject_id)
+    try:
+        return None if key is None else Shown(*open_name(workspace_id, key, entity.sealed_name))
+    except SetupError:
+        return None
+
+
+def _entity_id(scope: Scope, entity: Entity, shown: Shown) -> str:
     """Readable. An entity is one user's, so to who sees those of all users the id says whose it is."""
-    kept = entity.entity_type in ("user", "resource")
-    node_id = f"{entity.entity_type}:{name if kept else normalise(name)}"
-    if scope.user_id is None and entity.owner and entity.entity_type != "user":
-        node_id += f"@{entity.owner}"
-    return node_id if entity.subject_id in ("", entity.owner) else f"{node_id}~{entity.subject_id}"
+    whose = quote(entity.owner, safe=" ") if scope.user_id is None and entity.entity_type != "user" else ""
+    about = "" if entity.subject_id in ("", entity.owner) else quote(entity.subject_id, safe=" ")
+    return f"{entity.entity_type}{'@' * bool(whose)}{whose}{'~' * bool(about)}{about}:{shown.normal}"
 
 
 def _text(event: StoredEvent | None, text: str) -> str:

@@ -392,9 +392,13 @@ def likeness(one: str, other: str) -> float:
     return 0.0 if _contradict(one, other) else fuzz.token_sort_ratio(one, other) / 100
 
 
+MAX_NEAR = 16
+"""Of names that have nearly all letters in common as many are looked at closely."""
+
+
 def nearest(name: str, others: Sequence[str], cutoff: float = ALIKE) -> list[tuple[int, float]]:
     """The positions of the names that are at least so alike, the most alike first, the earlier of equals first."""
-    near = process.extract(name, others, scorer=fuzz.token_sort_ratio, score_cutoff=cutoff * 100, limit=None)
+    near = process.extract(name, others, scorer=fuzz.token_sort_ratio, score_cutoff=cutoff * 100, limit=MAX_NEAR)
     scored = [(index, likeness(name, other)) for other, _, index in near]
     return sorted((hit for hit in scored if hit[1] >= cutoff), key=lambda hit: (-hit[1], hit[0]))
 

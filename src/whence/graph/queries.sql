@@ -10,7 +10,7 @@
 SELECT h.workspace_id, h.last_position, coalesce(b.position, 0)
 FROM whence.workspace_heads h LEFT JOIN whence.graph_builds b ON b.workspace_id = h.workspace_id AND b.live
 WHERE h.last_position > coalesce(b.position, 0)
-ORDER BY b.updated_at NULLS FIRST;
+ORDER BY b.updated_at NULLS FIRST LIMIT 1000;
 
 -- name: recorded_after
 -- When the first event past a position was recorded.
@@ -40,7 +40,8 @@ SELECT b.build, b.position FROM whence.graph_builds b WHERE b.workspace_id = %(w
 -- it, and the sizes of the payloads among the next events.
 SELECT b.position, h.last_position,
     (SELECT min(e.global_position) FROM whence.events e
-     WHERE e.workspace_id = b.workspace_id AND e.event_type = 'entity.alias' AND e.global_position > b.position),
+     WHERE e.workspace_id = b.workspace_id AND e.event_type = 'entity.alias' AND e.global_position > b.position
+       AND e.payload_commitment IS NOT NULL),
     coalesce(p.positions, '{}'), coalesce(p.sizes, '{}')
 FROM whence.graph_builds b
 JOIN whence.workspace_heads h ON h.workspace_id = b.workspace_id,
@@ -51,11 +52,18 @@ LATERAL (
     WHERE p.workspace_id = b.workspace_id AND p.global_position > b.position
       AND p.global_position <= b.position + %(limit)s::bigint
 ) p
-WHERE b.workspace_id = %(workspace_id)s AND b.build = %(build)s::integer AND NOT b.dropped;
+WHERE b.workspace_id = %(workspace_id)s AND b.build = %(build)s::integer AND NOT b.dropped
+FOR UPDATE OF b SKIP LOCKED;
 
 -- name: lock_build
+-- No row where another holds it, or it is gone.
 SELECT position FROM whence.graph_builds
-WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND NOT dropped FOR UPDATE;
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND NOT dropped
+FOR UPDATE SKIP LOCKED;
+
+-- name: hold_live
+-- Waits for whoever is writing; from then on nobody else projects.
+SELECT build, position FROM whence.graph_builds WHERE workspace_id = %(workspace_id)s AND live FOR UPDATE;
 
 -- name: move_build
 UPDATE whence.graph_builds SET position = %(hi)s::bigint, updated_at = %(now)s
@@ -70,7 +78,8 @@ WHERE workspace_id = %(workspace_id)s AND global_position > %(lo)s::bigint AND g
 -- name: project_parents
 -- An edge to each parent that is there; the others wait for theirs.
 WITH child AS MATERIALIZED (
-    SELECT e.global_position << 6 AS node, e.parent_event_id, e.user_id, p.global_position << 6 AS parent
+    SELECT e.global_position << 6 AS node, e.parent_event_id, e.user_id, p.global_position << 6 AS parent,
+        CASE WHEN p.user_id = e.user_id THEN e.user_id END AS both_user
     FROM whence.events e
     LEFT JOIN whence.events p ON p.workspace_id = e.workspace_id AND p.event_id = e.parent_event_id
         AND p.global_position <= %(hi)s::bigint
@@ -82,20 +91,28 @@ WITH child AS MATERIALIZED (
     FROM child WHERE parent IS NULL
 )
 INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, user_id)
-SELECT %(workspace_id)s, %(build)s::integer, node, parent, {CAUSED_BY}, 'direct', user_id
+SELECT %(workspace_id)s, %(build)s::integer, node, parent, {CAUSED_BY}, 'direct', both_user
 FROM child WHERE parent IS NOT NULL;
 
 -- name: project_arrivals
--- Edges that waited for an event of this batch.
-WITH arrived AS (
-    DELETE FROM whence.graph_waiting w USING whence.events e
-    WHERE w.workspace_id = %(workspace_id)s AND w.build = %(build)s::integer AND w.event_id = e.event_id
-      AND e.workspace_id = %(workspace_id)s AND e.global_position > %(lo)s::bigint
-      AND e.global_position <= %(hi)s::bigint
-    RETURNING w.source, e.global_position << 6 AS target, w.edge_type, w.role, w.user_id
+-- Edges that waited for an event of this batch. Looked up one by one: many may wait, and few arrive.
+WITH came AS MATERIALIZED (
+    SELECT event_id, global_position << 6 AS node, user_id FROM whence.events
+    WHERE workspace_id = %(workspace_id)s AND global_position > %(lo)s::bigint AND global_position <= %(hi)s::bigint
+), arrived AS MATERIALIZED (
+    SELECT w.source, w.edge_type, w.role, w.event_id, c.node AS target,
+        CASE WHEN w.user_id = c.user_id THEN c.user_id END AS both_user
+    FROM came c, LATERAL (
+        SELECT * FROM whence.graph_waiting
+        WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND event_id = c.event_id OFFSET 0
+    ) w
+), gone AS (
+    DELETE FROM whence.graph_waiting w USING arrived a
+    WHERE w.workspace_id = %(workspace_id)s AND w.build = %(build)s::integer AND w.event_id = a.event_id
+      AND w.source = a.source AND w.edge_type = a.edge_type
 )
 INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, role, user_id)
-SELECT %(workspace_id)s, %(build)s::integer, source, target, edge_type, role, user_id
+SELECT %(workspace_id)s, %(build)s::integer, source, target, edge_type, role, both_user
 FROM arrived WHERE source <> target;
 
 -- name: project_inferred
@@ -166,13 +183,13 @@ SELECT node, entity_type, name_key, owner FROM fresh
 WHERE entity_type IN ('agent', 'tool') ORDER BY node;
 
 -- name: names_before
--- Names of entities that came before a node, of each owner and kind that is asked for, the latest first.
+-- Names of entities that came before a node, of each owner, kind and subject that is asked for, the latest first.
 SELECT k.place, g.node, g.name_key, g.sealed_name
-FROM unnest(%(owners)s::text[], %(entity_types)s::text[], %(nodes)s::bigint[])
-    WITH ORDINALITY AS k (owner, entity_type, node, place), LATERAL (
+FROM unnest(%(owners)s::text[], %(entity_types)s::text[], %(subject_ids)s::text[])
+    WITH ORDINALITY AS k (owner, entity_type, subject_id, place), LATERAL (
     SELECT node, name_key, sealed_name FROM whence.graph_entities
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND owner = k.owner
-      AND entity_type = k.entity_type AND subject_id = %(subject_id)s AND node < k.node
+      AND entity_type = k.entity_type AND subject_id = k.subject_id AND node < %(node)s::bigint
     ORDER BY node DESC LIMIT %(limit)s::bigint
 ) g
 ORDER BY k.place, g.node DESC;
@@ -204,8 +221,22 @@ FROM unnest(
     %(names)s::text[], %(sealed)s::bytea[]
 ) AS t (node, entity_type, name_key, owner, subject_id, name, sealed);
 
--- name: name_keys
-SELECT whence.graph_name_key(%(entity_type)s, %(name)s), whence.graph_name_key(%(entity_type)s, %(alias)s);
+-- name: clear_names
+-- The keys of a name and its alias, and how the name is written, if events have told of both.
+SELECT k.target_key, k.name_key, (
+    SELECT g.name FROM whence.graph_entities g
+    WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.entity_type = k.entity_type
+      AND g.name_key = k.target_key AND g.subject_id = '' ORDER BY g.node LIMIT 1
+)
+FROM (
+    SELECT %(entity_type)s::text AS entity_type, whence.graph_name_key(%(entity_type)s, %(name)s) AS target_key,
+        whence.graph_name_key(%(entity_type)s, %(alias)s) AS name_key
+) k
+WHERE 2 = (
+    SELECT count(DISTINCT g.name_key) FROM whence.graph_entities g
+    WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.entity_type = k.entity_type
+      AND g.name_key IN (k.target_key, k.name_key) AND g.subject_id = ''
+);
 
 -- name: add_alias
 INSERT INTO whence.graph_aliases
@@ -234,35 +265,38 @@ ON CONFLICT ON CONSTRAINT graph_edges_pkey DO NOTHING;
 -- name: project_pointers
 -- Edges to events by their ids: to those that are there, and for the others when they come.
 WITH pointer AS MATERIALIZED (
-    SELECT t.source, t.event_id, t.edge_type, t.owner, e.global_position << 6 AS target
+    SELECT t.source, t.event_id, t.edge_type, nullif(t.owner, '') AS user_id, e.global_position << 6 AS target,
+        CASE WHEN e.user_id = t.owner THEN e.user_id END AS both_user
     FROM unnest(%(sources)s::bigint[], %(event_ids)s::uuid[], %(edge_types)s::smallint[], %(owners)s::text[])
         AS t (source, event_id, edge_type, owner)
     LEFT JOIN whence.events e ON e.workspace_id = %(workspace_id)s AND e.event_id = t.event_id
         AND e.global_position <= %(hi)s::bigint
 ), waiting AS (
     INSERT INTO whence.graph_waiting (workspace_id, build, event_id, source, edge_type, user_id)
-    SELECT DISTINCT %(workspace_id)s, %(build)s::integer, event_id, source, edge_type, nullif(owner, '')
+    SELECT DISTINCT %(workspace_id)s, %(build)s::integer, event_id, source, edge_type, user_id
     FROM pointer WHERE target IS NULL
 )
 INSERT INTO whence.graph_edges (workspace_id, build, source, target, edge_type, user_id)
-SELECT DISTINCT %(workspace_id)s, %(build)s::integer, source, target, edge_type, nullif(owner, '')
+SELECT DISTINCT %(workspace_id)s, %(build)s::integer, source, target, edge_type, both_user
 FROM pointer WHERE target <> source;
 
 -- name: add_vectors
-INSERT INTO whence.graph_vectors (workspace_id, build, node, user_id, subject_id, vector)
-SELECT %(workspace_id)s, %(build)s::integer, node, nullif(owner, ''), subject_id,
+INSERT INTO whence.graph_vectors (workspace_id, build, node, user_id, subject_id, trace_id, vector)
+SELECT %(workspace_id)s, %(build)s::integer, node, nullif(owner, ''), subject_id, trace_id,
     substring(%(vectors)b::bytea FROM (place::integer - 1) * %(size)s::integer + 1 FOR %(size)s::integer)
-FROM unnest(%(nodes)s::bigint[], %(owners)s::text[], %(subject_ids)s::text[])
-    WITH ORDINALITY AS t (node, owner, subject_id, place);
+FROM unnest(%(nodes)s::bigint[], %(owners)s::text[], %(subject_ids)s::text[], %(trace_ids)s::text[])
+    WITH ORDINALITY AS t (node, owner, subject_id, trace_id, place);
 
--- name: vectors_before
--- The latest vectors of one owner and subject up to a position, with the traces that they are from.
-SELECT v.node, v.vector, e.trace_id
-FROM whence.graph_vectors v
-JOIN whence.events e ON e.workspace_id = v.workspace_id AND e.global_position = v.node >> 6
-WHERE v.workspace_id = %(workspace_id)s AND v.build = %(build)s::integer AND v.owner = %(owner)s
-  AND v.subject_id = %(subject_id)s AND v.node <= %(lo)s::bigint << 6
-ORDER BY v.node DESC LIMIT %(limit)s::bigint;
+-- name: texts_before
+-- The latest vectors before a node, of each owner and subject that is asked for, with the traces that they are from.
+SELECT k.place, v.node, v.trace_id, v.vector
+FROM unnest(%(owners)s::text[], %(subject_ids)s::text[]) WITH ORDINALITY AS k (owner, subject_id, place), LATERAL (
+    SELECT node, trace_id, vector FROM whence.graph_vectors
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND owner = k.owner
+      AND subject_id = k.subject_id AND node < %(node)s::bigint
+    ORDER BY node DESC LIMIT %(limit)s::bigint
+) v
+ORDER BY k.place, v.node DESC;
 
 -- name: set_aside
 INSERT INTO whence.graph_set_aside (workspace_id, build, position, reason)
@@ -273,27 +307,21 @@ ON CONFLICT ON CONSTRAINT graph_set_aside_pkey DO UPDATE SET reason = excluded.r
 SELECT position, reason FROM whence.graph_set_aside
 WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer ORDER BY position LIMIT %(limit)s::bigint;
 
--- name: reach
--- What can be reached from one event, a page of it; see whence.graph_reach.
-SELECT r.node, r.depth, coalesce(b.build, 0), coalesce(b.position, 0)
+-- name: start_of
+-- Where an event is, and the graph in use with the position that it has come to.
+SELECT e.global_position, coalesce(b.build, 0), coalesce(b.position, 0)
 FROM whence.events e
-LEFT JOIN whence.graph_builds b ON b.workspace_id = e.workspace_id AND b.live,
-LATERAL whence.graph_reach(
-    e.workspace_id, %(user_id)s, coalesce(b.build, 0), ARRAY[e.global_position << 6], %(direction)s, %(kinds)s::smallint[],
-    %(max_depth)s::integer, %(after_depth)s::integer, %(after_node)s::bigint, %(max_nodes)s::integer,
-    coalesce(%(as_of)s::bigint, b.position, 0)
-) r
+LEFT JOIN whence.graph_builds b ON b.workspace_id = e.workspace_id AND b.live
 WHERE e.workspace_id = %(workspace_id)s AND e.event_id = %(event_id)s
   AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s);
 
--- fragment: members
--- The events inside, and what they tell of, in order of their numbers.
-SELECT node FROM inside WHERE node > %(after_node)s::bigint
-UNION
-SELECT g.target FROM inside i JOIN whence.graph_edges g ON g.source = i.node
-WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.edge_type = {REFERENCES}
-  AND g.target > %(after_node)s::bigint
-ORDER BY node LIMIT %(max_nodes)s::bigint + 1
+-- name: reach
+-- What can be reached from a node, a page of it.
+SELECT node, depth FROM whence.graph_reach(
+    %(workspace_id)s, %(user_id)s, %(build)s::integer, ARRAY[%(node)s::bigint], %(direction)s, %(kinds)s::smallint[],
+    %(max_depth)s::integer, %(after_depth)s::integer, %(after_node)s::bigint, %(max_nodes)s::integer,
+    %(as_of)s::bigint
+);
 
 -- name: last_of_session
 SELECT global_position FROM whence.events
@@ -301,13 +329,22 @@ WHERE workspace_id = %(workspace_id)s AND session_id = %(session_id)s
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
 ORDER BY global_position DESC LIMIT 1;
 
--- name: members_of_session
+-- name: events_of_session
+SELECT global_position << 6 FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND session_id = %(session_id)s AND global_position > %(after)s::bigint
+  AND global_position <= %(as_of)s::bigint AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+ORDER BY global_position LIMIT %(max_nodes)s::bigint + 1;
+
+-- name: entities_of_session
 WITH inside AS MATERIALIZED (
     SELECT global_position << 6 AS node FROM whence.events
     WHERE workspace_id = %(workspace_id)s AND session_id = %(session_id)s AND global_position <= %(as_of)s::bigint
       AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
 )
-{members};
+SELECT DISTINCT g.target FROM inside i JOIN whence.graph_edges g ON g.source = i.node
+WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.edge_type = {REFERENCES}
+  AND g.target > %(after)s::bigint
+ORDER BY g.target LIMIT %(max_nodes)s::bigint + 1;
 
 -- name: last_of_trace
 SELECT global_position FROM whence.events
@@ -315,20 +352,29 @@ WHERE workspace_id = %(workspace_id)s AND trace_id = %(trace_id)s
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
 ORDER BY global_position DESC LIMIT 1;
 
--- name: members_of_trace
+-- name: events_of_trace
+SELECT global_position << 6 FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND trace_id = %(trace_id)s AND global_position > %(after)s::bigint
+  AND global_position <= %(as_of)s::bigint AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+ORDER BY global_position LIMIT %(max_nodes)s::bigint + 1;
+
+-- name: entities_of_trace
 WITH inside AS MATERIALIZED (
     SELECT global_position << 6 AS node FROM whence.events
     WHERE workspace_id = %(workspace_id)s AND trace_id = %(trace_id)s AND global_position <= %(as_of)s::bigint
       AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
 )
-{members};
+SELECT DISTINCT g.target FROM inside i JOIN whence.graph_edges g ON g.source = i.node
+WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.edge_type = {REFERENCES}
+  AND g.target > %(after)s::bigint
+ORDER BY g.target LIMIT %(max_nodes)s::bigint + 1;
 
 -- name: edges_among
 -- Edges between nodes that are known; looked up by their sources, of which each has few.
 SELECT source, target, edge_type, role::text, score
 FROM whence.graph_edges
 WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND source = ANY (%(sources)s::bigint[])
-  AND edge_type = ANY (%(kinds)s::smallint[])
+  AND edge_type = ANY (%(kinds)s::smallint[]) AND target < (%(as_of)s::bigint + 1) << 6
   AND (%(targets)s::bigint[] IS NULL OR target = ANY (%(targets)s::bigint[]))
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
 ORDER BY source, edge_type, target LIMIT %(limit)s::bigint;
@@ -348,7 +394,7 @@ WHERE e.workspace_id = %(workspace_id)s AND e.global_position = ANY (%(positions
   AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s);
 
 -- name: entities_at
-SELECT node, entity_type, name, sealed_name, subject_id, owner
+SELECT node, entity_type, name_key, name, sealed_name, subject_id, owner
 FROM whence.graph_entities
 WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND node = ANY (%(nodes)s::bigint[])
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s);
@@ -371,37 +417,50 @@ WHERE e.workspace_id = %(workspace_id)s AND e.event_id = ANY (%(event_ids)s::uui
   AND e.global_position <= %(as_of)s::bigint AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s);
 
 -- name: entities_called
--- Entities by the keys of their names, whoever's they are among those that may be seen.
-SELECT g.node, g.name_key FROM whence.graph_entities g
-WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer
-  AND g.entity_type = ANY (%(entity_types)s::text[]) AND g.name_key = ANY (%(name_keys)s::text[])
+-- Entities of envelopes that have one of these names, whoever's they are among those that may be seen.
+SELECT g.node FROM whence.graph_entities g
+WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.subject_id = ''
+  AND g.entity_type IN ('agent', 'tool', 'user', 'resource')
+  AND g.name_key = ANY (ARRAY(
+      SELECT whence.graph_name_key(k, n) FROM unnest(%(names)s::text[]) n, unnest('{tool,user}'::text[]) k
+  ))
   AND g.node < (%(as_of)s::bigint + 1) << 6 AND (%(user_id)s::text IS NULL OR g.user_id = %(user_id)s)
 ORDER BY g.node DESC LIMIT %(limit)s::bigint;
 
--- name: subjects_with_names
--- Whose keys seal names: the first few, found by leaps through the index.
-WITH RECURSIVE leap AS (
-    (SELECT owner, subject_id, 1 AS number FROM whence.graph_entities
-     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND entity_type = 'name'
-       AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
-     ORDER BY owner, subject_id LIMIT 1)
-    UNION ALL
-    SELECT n.owner, n.subject_id, l.number + 1 FROM leap l, LATERAL (
-        SELECT g.owner, g.subject_id FROM whence.graph_entities g
-        WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.entity_type = 'name'
-          AND (g.owner, g.subject_id) > (l.owner, l.subject_id)
-          AND (%(user_id)s::text IS NULL OR g.user_id = %(user_id)s)
-        ORDER BY g.owner, g.subject_id LIMIT 1
-    ) n
-    WHERE l.number < %(limit)s::integer
-)
-SELECT DISTINCT subject_id FROM leap;
+-- name: entities_marked
+-- Entities of payloads by the marks of their names.
+SELECT g.node FROM whence.graph_entities g
+WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.entity_type IN ('name', 'link')
+  AND g.name_key = ANY (%(marks)s::text[])
+  AND g.node < (%(as_of)s::bigint + 1) << 6 AND (%(user_id)s::text IS NULL OR g.user_id = %(user_id)s)
+ORDER BY g.node DESC LIMIT %(limit)s::bigint;
 
--- name: latest_vectors
-SELECT v.node, v.vector FROM whence.graph_vectors v
-WHERE v.workspace_id = %(workspace_id)s AND v.build = %(build)s::integer AND v.node < (%(as_of)s::bigint + 1) << 6
-  AND (%(user_id)s::text IS NULL OR v.user_id = %(user_id)s)
-ORDER BY v.node DESC LIMIT %(limit)s::bigint;
+-- name: subjects_of_user
+-- Whose keys seal names that a user's payloads tell of.
+SELECT DISTINCT subject_id FROM (
+    SELECT subject_id FROM whence.graph_entities
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND owner = %(user_id)s
+      AND user_id = %(user_id)s AND entity_type IN ('name', 'link')
+    ORDER BY node DESC LIMIT %(names)s::bigint
+) latest LIMIT %(limit)s::bigint;
+
+-- name: subjects_of_all
+SELECT DISTINCT subject_id FROM (
+    SELECT subject_id FROM whence.graph_entities
+    WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND entity_type IN ('name', 'link')
+    ORDER BY node DESC LIMIT %(names)s::bigint
+) latest LIMIT %(limit)s::bigint;
+
+-- name: vectors_of_user
+SELECT node, vector FROM whence.graph_vectors
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND owner = %(user_id)s AND user_id = %(user_id)s
+  AND node < (%(as_of)s::bigint + 1) << 6
+ORDER BY node DESC LIMIT %(limit)s::bigint;
+
+-- name: vectors_of_all
+SELECT node, vector FROM whence.graph_vectors
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND node < (%(as_of)s::bigint + 1) << 6
+ORDER BY node DESC LIMIT %(limit)s::bigint;
 
 -- name: neighbours
 -- One step from each node along each kind of edge, the latest first, a few of each; FOLLOWS from the sessions' order.
@@ -424,12 +483,11 @@ FROM unnest(%(nodes)s::bigint[]) f (node), LATERAL (
           AND (%(user_id)s::text IS NULL OR g.user_id = %(user_id)s)
         ORDER BY g.source DESC LIMIT %(fan_out)s::bigint
     ) e
-    UNION ALL
-    SELECT n.neighbour, 1::smallint, n.earlier, NULL
-    FROM whence.graph_session_neighbours(
-        %(workspace_id)s, %(user_id)s, %(build)s::integer, f.node, %(as_of)s::bigint
-    ) n
-) hop;
+) hop
+UNION ALL
+SELECT origin, neighbour, 1::smallint, earlier, NULL FROM whence.graph_session_neighbours(
+    %(workspace_id)s, %(user_id)s, %(build)s::integer, %(nodes)s::bigint[], %(as_of)s::bigint
+);
 
 -- name: retire_live
 UPDATE whence.graph_builds SET live = false WHERE workspace_id = %(workspace_id)s AND live RETURNING last_build;
@@ -456,7 +514,8 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_timeline
-DELETE FROM whence.graph_timeline WHERE ctid = ANY (ARRAY(
+DELETE FROM whence.graph_timeline
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_timeline
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
@@ -470,7 +529,8 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_edges
-DELETE FROM whence.graph_edges WHERE ctid = ANY (ARRAY(
+DELETE FROM whence.graph_edges
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_edges
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
@@ -484,21 +544,23 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_entities
-DELETE FROM whence.graph_entities WHERE ctid = ANY (ARRAY(
+DELETE FROM whence.graph_entities
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_entities
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
 
 -- name: digest_aliases
 SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
-    SELECT 0 AS number, sha256(convert_to(string_agg(
+    SELECT left(encode(sha256(convert_to(name_key, 'UTF8')), 'hex'), 2) AS number, sha256(convert_to(string_agg(
         json_build_array(entity_type, name_key, owner, subject_id, target_key, coalesce(name, ''))::text, ',' ORDER BY entity_type, name_key, owner, subject_id
     ), 'UTF8')) AS part
     FROM whence.graph_aliases WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
 ) parts;
 
 -- name: drop_aliases
-DELETE FROM whence.graph_aliases WHERE ctid = ANY (ARRAY(
+DELETE FROM whence.graph_aliases
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_aliases
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
@@ -512,7 +574,8 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_waiting
-DELETE FROM whence.graph_waiting WHERE ctid = ANY (ARRAY(
+DELETE FROM whence.graph_waiting
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_waiting
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
@@ -520,27 +583,29 @@ DELETE FROM whence.graph_waiting WHERE ctid = ANY (ARRAY(
 -- name: digest_vectors
 SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
     SELECT node >> 16 AS number, sha256(convert_to(string_agg(
-        json_build_array(node, coalesce(user_id, ''), subject_id, encode(vector, 'hex'))::text, ',' ORDER BY node
+        json_build_array(node, coalesce(user_id, ''), subject_id, trace_id, encode(vector, 'hex'))::text, ',' ORDER BY node
     ), 'UTF8')) AS part
     FROM whence.graph_vectors WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
 ) parts;
 
 -- name: drop_vectors
-DELETE FROM whence.graph_vectors WHERE ctid = ANY (ARRAY(
+DELETE FROM whence.graph_vectors
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_vectors
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
 
 -- name: digest_set_aside
 SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
-    SELECT 0 AS number, sha256(convert_to(string_agg(
+    SELECT position >> 10 AS number, sha256(convert_to(string_agg(
         json_build_array(position, reason)::text, ',' ORDER BY position
     ), 'UTF8')) AS part
     FROM whence.graph_set_aside WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer GROUP BY 1
 ) parts;
 
 -- name: drop_set_aside
-DELETE FROM whence.graph_set_aside WHERE ctid = ANY (ARRAY(
+DELETE FROM whence.graph_set_aside
+WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_set_aside
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));

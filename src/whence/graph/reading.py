@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from whence.graph.names import Name, names_in
-from whence.graph.text import Passage, understood
+from whence.crypto import SubjectKey
+from whence.graph.names import Name, names_in, normalise
+from whence.graph.text import Passage, Role, understood
 from whence.ledger import Content
 from whence.models.embedder import Embedder
 
@@ -19,8 +20,6 @@ MAX_ALIAS_CHARACTERS = 256
 SUMMARY_SUFFIX = ".summary"
 ALIAS_TYPE = "entity.alias"
 
-EntityType = Literal["agent", "tool", "user", "resource", "name", "link"]
-Role = Literal["object", "result"]
 SEALED_TYPES = frozenset(("name", "link"))
 
 
@@ -68,7 +67,11 @@ def read_all(contents: Sequence[Content], embedder: Embedder) -> list[Reading]:
     """What each content says; texts are embedded together, which is many times as fast."""
     readings, texts = list[Reading](), list[str]()
     for content in contents:
-        reading, text = _read(content)
+        try:
+            reading, text = _read(content)
+        except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+            # One text that we cannot read must not stop those after it.
+            reading, text = Reading(content, (), (), None, None, f"cannot be read: {type(error).__name__}"), ""
         readings.append(reading)
         texts.append(text)
     vectors = embedder.embed(texts) if any(texts) else None
@@ -125,18 +128,31 @@ def _is_name(text: str) -> bool:
     return 0 < len(text.strip()) <= MAX_ALIAS_CHARACTERS and "\x00" not in text and text.isprintable()
 
 
-def name_key(content: Content, entity_type: str, normal: str) -> str:
-    """By what a name from a payload is known again; without its subject's key it tells nothing."""
-    return content.key.mark(f"{entity_type}:{normal}")
+def as_name(alias: Alias) -> Name:
+    """The name that an alias of a name or link stands for."""
+    assert alias.entity_type in ("name", "link")
+    return Name(alias.entity_type, alias.name, normalise(alias.name))
 
 
-def seal_name(workspace_id: str, content: Content, name: str) -> bytes:
-    return content.key.seal(name_place(workspace_id), name.encode(), b"").ciphertext
+def seal_name(workspace_id: str, reading: Reading, name: Name) -> bytes:
+    """A name from a payload is content: sealed as its payload is, with the form that it is known by."""
+    text = f"{name.normal.replace(_BETWEEN, ' ')}{_BETWEEN}{name.name}"
+    return reading.content.key.seal(_place(workspace_id), text.encode(), b"").ciphertext
 
 
-def open_name(workspace_id: str, content: Content, sealed: bytes) -> str:
-    return content.key.open(name_place(workspace_id), sealed).decode()
+class OpenName(NamedTuple):
+    normal: str
+    name: str
 
 
-def name_place(workspace_id: str) -> bytes:
+def open_name(workspace_id: str, key: SubjectKey, sealed: bytes) -> OpenName:
+    normal, _, name = key.open(_place(workspace_id), sealed).decode().partition(_BETWEEN)
+    return OpenName(normal, name)
+
+
+# No name has a control character in it.
+_BETWEEN = "\x1f"
+
+
+def _place(workspace_id: str) -> bytes:
     return b"name in graph of " + workspace_id.encode()

@@ -9,7 +9,8 @@ from whence.clock import Clock
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import Conflict
-from whence.graph.project import Build, Projector, live_build
+from whence.graph.batch import Build
+from whence.graph.project import Projector, live_build
 
 BATCH_EVENTS = 10_000
 DROP_ROWS = 50_000
@@ -56,12 +57,11 @@ async def rebuild(
     await projector.catch_up(workspace_id)
     await _drop_unused(database, scope)
     aside = await _start(database, scope, clock)
-    await _fill(database, projector, aside, on_progress, batch_events)
+    await _follow(database, projector, aside, on_progress, batch_events)
     async with database.transaction(scope, timeout_ms=DIGEST_TIMEOUT_MS) as tx:
         live, position = await _hold_live(tx, workspace_id)
-        # Whoever projects waits for us now, so the two end at the same event.
-        while await projector.step(aside, batch_events, upto=position) < position:
-            pass
+        # Nobody projects now, so the two end at the same event.
+        await _fill(projector, aside, position, batch_events)
         values = {"workspace_id": workspace_id, "build": aside.number, "limit": MAX_TOLD_ASIDE}
         aside_events = await (await tx.execute(_SQL["list_set_aside"], values)).fetchall()
         ours, theirs = await _digests(tx, aside), await _digests(tx, live)
@@ -89,28 +89,39 @@ async def _start(database: Database, scope: Scope, clock: Clock) -> Build:
     return Build(scope.workspace_id, row[0])
 
 
-async def _fill(
+async def _follow(
     database: Database, projector: Projector, aside: Build, on_progress: Callable[[int, int], None], batch_events: int
 ) -> None:
-    """Up to where the graph in use is now; the last few events follow when that is held still."""
-    async with database.transaction(Scope(aside.workspace_id)) as tx:
-        live = await live_build(tx, aside.workspace_id)
-    upto = live[1] if live else 0
+    """Up to where the graph in use is, which may move on meanwhile; until what is missing is little."""
     position = 0
-    while position < upto:
-        position = await projector.step(aside, batch_events, upto=upto)
-        on_progress(position, upto)
+    while True:
+        async with database.transaction(Scope(aside.workspace_id)) as tx:
+            live = await live_build(tx, aside.workspace_id)
+        upto = live[1] if live else 0
+        if position and upto - position < batch_events:
+            return
+        while position < upto:
+            position = await _fill(projector, aside, min(position + batch_events, upto), batch_events)
+            on_progress(position, upto)
+        if position == 0:
+            return
+
+
+async def _fill(projector: Projector, aside: Build, upto: int, batch_events: int) -> int:
+    while True:
+        reached = await projector.step(aside, batch_events, upto=upto)
+        if reached is None:
+            raise Conflict("another rebuild of this workspace has taken its place")
+        if reached >= upto:
+            return reached
 
 
 async def _hold_live(tx: Tx, workspace_id: str) -> tuple[Build, int]:
-    live = await live_build(tx, workspace_id)
-    if live is None:
-        raise Conflict("the workspace has no graph in use")
-    values = {"workspace_id": workspace_id, "build": live[0]}
-    row = await (await tx.execute(_SQL["lock_build"], values)).fetchone()
+    await tx.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+    row = await (await tx.execute(_SQL["hold_live"], {"workspace_id": workspace_id})).fetchone()
     if row is None:
         raise Conflict("another rebuild of this workspace has just ended")
-    return Build(workspace_id, live[0]), row[0]
+    return Build(workspace_id, row[0]), row[1]
 
 
 async def _swap(tx: Tx, aside: Build) -> None:

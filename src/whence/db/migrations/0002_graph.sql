@@ -5,7 +5,8 @@
 -- edges of events that are close in the ledger are close in the table.
 --
 -- Every row belongs to a build. Readers use the live one; another can be filled beside it, compared, and made live.
--- Rows carry the user of the event that they came from, and are that user's alone, like the event.
+-- Rows carry the user of the event that they came from, and are that user's alone, like the event. An edge is a user's
+-- if both its ends are; else it is the workspace's, so that nobody can find out what others have by pointing at it.
 
 DO $$
 BEGIN
@@ -95,10 +96,15 @@ COMMENT ON COLUMN whence.graph_entities.owner IS 'The user, or the empty text, w
 COMMENT ON COLUMN whence.graph_entities.subject_id IS 'Whose key seals the name; the empty text is the workspace.';
 
 -- By what names of envelopes are known again: agents and tools whatever their spelling, users and resources exactly.
+-- What is too long for an index is known by its hash.
 CREATE FUNCTION whence.graph_name_key(entity_type text, name text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN entity_type IN ('agent', 'tool')
-        THEN regexp_replace(btrim(lower(normalize(name, NFKC))), '\s+', ' ', 'g') ELSE name END;
+    SELECT CASE WHEN octet_length(k.name_key) <= 1024 THEN k.name_key
+        ELSE 'sha256:' || encode(sha256(convert_to(k.name_key, 'UTF8')), 'hex') END
+    FROM (
+        SELECT CASE WHEN entity_type IN ('agent', 'tool')
+            THEN regexp_replace(btrim(lower(normalize(name, NFKC))), '\s+', ' ', 'g') ELSE name END AS name_key
+    ) k;
 $$;
 
 -- A name that somebody said stands for another. It counts from its event on.
@@ -117,6 +123,8 @@ CREATE TABLE whence.graph_aliases (
     CONSTRAINT graph_aliases_not_itself CHECK (name_key <> target_key),
     CONSTRAINT graph_aliases_pkey PRIMARY KEY (workspace_id, build, entity_type, name_key, owner, subject_id)
 );
+CREATE INDEX graph_aliases_by_target ON whence.graph_aliases
+    (workspace_id, build, entity_type, target_key, owner, subject_id);
 COMMENT ON COLUMN whence.graph_aliases.target_key IS 'By what the entity that is meant is known; its name is beside it.';
 
 -- Edges whose other end is an event that has not arrived.
@@ -139,10 +147,12 @@ CREATE TABLE whence.graph_vectors (
     user_id text,
     owner text NOT NULL GENERATED ALWAYS AS (coalesce(user_id, '')) STORED,
     subject_id text NOT NULL,
+    trace_id text NOT NULL,
     vector bytea NOT NULL,
     CONSTRAINT graph_vectors_pkey PRIMARY KEY (workspace_id, build, node)
 );
-CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors (workspace_id, build, owner, subject_id, node);
+CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors (workspace_id, build, owner, node);
+CREATE INDEX graph_vectors_by_subject ON whence.graph_vectors (workspace_id, build, owner, subject_id, node);
 
 -- Events that could not be projected, with the reason; they do not hold up the others.
 CREATE TABLE whence.graph_set_aside (
@@ -190,11 +200,13 @@ GRANT SELECT ON whence.workspace_heads, whence.graph_builds TO whence_worker;
 
 -- The events before and after this one in its session: by the time at which they occurred, then by position.
 CREATE FUNCTION whence.graph_session_neighbours(
-    in_workspace text, in_user text, in_build integer, node bigint, as_of bigint
-) RETURNS TABLE (neighbour bigint, earlier boolean)
+    in_workspace text, in_user text, in_build integer, nodes bigint[], as_of bigint
+) RETURNS TABLE (origin bigint, neighbour bigint, earlier boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT n.position << 6, n.earlier
-    FROM whence.events e, LATERAL (
+    SELECT e.global_position << 6, n.position << 6, n.earlier
+    -- Shifted before the join: the operator is not leakproof, and under row-level security would keep the index out.
+    FROM (SELECT node >> 6 AS position FROM unnest(nodes) node WHERE node & 63 = 0 OFFSET 0) at
+    JOIN whence.events e ON e.workspace_id = in_workspace AND e.global_position = at.position, LATERAL (
         (
             SELECT t.position, true AS earlier FROM whence.graph_timeline t
             WHERE t.workspace_id = in_workspace AND t.build = in_build AND t.session_id = e.session_id
@@ -211,8 +223,7 @@ LANGUAGE sql STABLE AS $$
             ORDER BY t.occurred_at, t.position LIMIT 1
         )
     ) n
-    WHERE e.workspace_id = in_workspace AND e.global_position = node >> 6 AND node & 63 = 0
-      AND (in_user IS NULL OR e.user_id = in_user);
+    WHERE in_user IS NULL OR e.user_id = in_user;
 $$;
 
 -- The nodes that can be reached from `starts` along edges of the `kinds`, nearest first, then by number: those that
@@ -266,10 +277,9 @@ BEGIN
                         ORDER BY e.source LIMIT room
                     ) hop WHERE direction <> 'up'
                     UNION ALL
-                    SELECT hop.n
-                    FROM unnest(frontier) f,
-                        LATERAL whence.graph_session_neighbours(in_workspace, in_user, in_build, f, as_of) hop (n)
-                    WHERE with_order AND hop.n > past AND hop.n NOT IN (SELECT unnest(visited))
+                    SELECT hop.neighbour
+                    FROM whence.graph_session_neighbours(in_workspace, in_user, in_build, frontier, as_of) hop
+                    WHERE with_order AND hop.neighbour > past AND hop.neighbour NOT IN (SELECT unnest(visited))
                 ) found
                 ORDER BY found.n LIMIT room
             );
@@ -289,9 +299,8 @@ BEGIN
                     WHERE direction <> 'up' AND e.workspace_id = in_workspace AND e.build = in_build
                       AND e.edge_type = ANY (kinds) AND (in_user IS NULL OR e.user_id = in_user) AND e.source < beyond
                     UNION ALL
-                    SELECT hop.n
-                    FROM unnest(frontier) f,
-                        LATERAL whence.graph_session_neighbours(in_workspace, in_user, in_build, f, as_of) hop (n)
+                    SELECT hop.neighbour
+                    FROM whence.graph_session_neighbours(in_workspace, in_user, in_build, frontier, as_of) hop
                     WHERE with_order
                 ) found
                 WHERE n NOT IN (SELECT unnest(visited))
