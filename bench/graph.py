@@ -27,10 +27,10 @@ TREE_EVENTS = 156
 """A root, 5 children, 25 grandchildren and 125 below them: 100 nodes within three steps."""
 LOOKUPS = 300
 WIDE_CHILDREN = 100_000
-WORDS = (
-    "please look up the order again because customer said that it arrived late and nobody answered about refund which"
-    " we promised last week so send them mail with new date before noon or call"
-).split()  # noqa: SIM905 (a list would take a line for each)
+WORDS = """
+    please look up the order again because customer said that it arrived late and nobody answered about refund which
+    we promised last week so send them mail with new date before noon or call
+""".split()  # noqa: SIM905  a list would take a line for each
 PEOPLE = [f"{first} {last}" for first in ("Ada", "Bo", "Cleo", "Dan", "Eva") for last in ("Stone", "Rivera", "Okafor")]
 
 RAW_LINEAGE = """

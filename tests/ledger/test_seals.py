@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,15 +57,34 @@ async def fill(app: App, workspace: Workspace, count: int) -> list[Event]:
     return events
 
 
+def lock_all(owner: Connection) -> None:
+    """Begins a transaction with all tables, or none: a worker that reads them in another order must not be in between."""
+    tables = sql.SQL(", ").join(sql.Identifier("whence", name) for name in TABLES)
+    while True:
+        owner.execute("BEGIN")
+        try:
+            owner.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(tables))
+        except psycopg.errors.LockNotAvailable:
+            owner.execute("ROLLBACK")
+            time.sleep(0.01)
+        else:
+            return
+
+
 @contextmanager
 def unwatched(owner: Connection) -> Iterator[None]:
     """The owner of the tables lifts their row-level security for a moment, and can then change anything."""
-    with owner.transaction():
+    lock_all(owner)
+    try:
         for name in TABLES:
             owner.execute(sql.SQL("ALTER TABLE {} NO FORCE ROW LEVEL SECURITY").format(sql.Identifier("whence", name)))
         yield
         for name in TABLES:
             owner.execute(sql.SQL("ALTER TABLE {} FORCE ROW LEVEL SECURITY").format(sql.Identifier("whence", name)))
+    except BaseException:
+        owner.execute("ROLLBACK")
+        raise
+    owner.execute("COMMIT")
 
 
 def tamper(owner: Connection, workspace: Workspace, *statements: str, **values: Any) -> None:
