@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,8 +16,9 @@ from psycopg.rows import dict_row
 
 from conftest import Workspace
 from samples import event, new_id
-from whence.app import App
-from whence.db import Scope, Tx
+from whence.app import App, open_app
+from whence.db import Scope, Tx, embedded
+from whence.db.migrate import migrate
 from whence.errors import Damaged, InvalidInput, NotFound, NotSealed
 from whence.ledger import seals as sealing
 from whence.ledger.leaves import Leaf
@@ -25,9 +26,29 @@ from whence.ledger.seals import Seals
 from whence.ledger.tree import add_seal
 from whence.ledger.verify import MAX_DIFFERENCES, Expected, Verification
 from whence.merkle import Log, leaf_hash, verify_consistency, verify_inclusion
+from whence.settings import Settings
 from whence.wire import Event, Measures, Seal
 
 TABLES = ("events", "workspace_heads", "seals", "seal_tiles")
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of its own: these tests lift constraints, which would wait for a worker, and it for them."""
+    return tmp_path_factory.mktemp("seals") / "data"
+
+
+@pytest.fixture(scope="module")
+def postgres(data_dir: Path) -> Iterator[embedded.EmbeddedServer]:
+    with embedded.start(data_dir) as server:
+        migrate(server.owner_conninfo)
+        yield server
+
+
+@pytest.fixture(scope="module")
+async def app(postgres: embedded.EmbeddedServer, data_dir: Path) -> AsyncIterator[App]:
+    async with open_app(Settings(data_dir=data_dir)) as app:
+        yield app
 
 
 def full_event(**fields: Any) -> Event:
@@ -57,34 +78,15 @@ async def fill(app: App, workspace: Workspace, count: int) -> list[Event]:
     return events
 
 
-def lock_all(owner: Connection) -> None:
-    """Begins a transaction with all tables, or none: a worker that reads them in another order must not be in between."""
-    tables = sql.SQL(", ").join(sql.Identifier("whence", name) for name in TABLES)
-    while True:
-        owner.execute("BEGIN")
-        try:
-            owner.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(tables))
-        except psycopg.errors.LockNotAvailable:
-            owner.execute("ROLLBACK")
-            time.sleep(0.01)
-        else:
-            return
-
-
 @contextmanager
 def unwatched(owner: Connection) -> Iterator[None]:
     """The owner of the tables lifts their row-level security for a moment, and can then change anything."""
-    lock_all(owner)
-    try:
+    with owner.transaction():
         for name in TABLES:
             owner.execute(sql.SQL("ALTER TABLE {} NO FORCE ROW LEVEL SECURITY").format(sql.Identifier("whence", name)))
         yield
         for name in TABLES:
             owner.execute(sql.SQL("ALTER TABLE {} FORCE ROW LEVEL SECURITY").format(sql.Identifier("whence", name)))
-    except BaseException:
-        owner.execute("ROLLBACK")
-        raise
-    owner.execute("COMMIT")
 
 
 def tamper(owner: Connection, workspace: Workspace, *statements: str, **values: Any) -> None:
