@@ -35,16 +35,16 @@ PEOPLE = [f"{first} {last}" for first in ("Ada", "Bo", "Cleo", "Dan", "Eva") for
 
 RAW_LINEAGE = """
 WITH RECURSIVE below AS (
-    SELECT e.global_position << 6 AS node, 0 AS depth FROM whence.events e
+    SELECT e.global_position AS position, e.global_position << 6 AS node, 0 AS depth FROM whence.events e
     WHERE e.workspace_id = %(workspace_id)s AND e.event_id = %(event_id)s
     UNION
-    SELECT g.source, b.depth + 1 FROM below b
+    SELECT g.source >> 6, g.source, b.depth + 1 FROM below b
     JOIN whence.graph_edges g ON g.workspace_id = %(workspace_id)s AND g.build = %(build)s AND g.target = b.node
         AND g.edge_type = 2
     WHERE b.depth < 3
 )
 SELECT e.event_id, e.global_position, e.event_type, e.occurred_at, e.session_id, e.trace_id, e.agent_id, b.depth
-FROM below b JOIN whence.events e ON e.workspace_id = %(workspace_id)s AND e.global_position = b.node >> 6
+FROM below b JOIN whence.events e ON e.workspace_id = %(workspace_id)s AND e.global_position = b.position
 ORDER BY b.depth, b.node LIMIT 100
 """
 

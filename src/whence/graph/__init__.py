@@ -192,25 +192,26 @@ class Graph:
             "max_nodes": bounds.max_nodes,
             "after_depth": start.depth,
             "after_node": start.node,
+            "as_of": None if start.is_first else start.as_of,
         }
-        row = await (await tx.execute(_SQL["start_of"], values)).fetchone()
-        if row is None:
+        rows = await (await tx.execute(_SQL["reach"], values, binary=True)).fetchall()
+        if not rows:
             raise NotFound("there is no such event")
-        position, build, reached = row
+        _, _, position, build, reached = rows[0][:5]
         as_of = reached if start.is_first else start.as_of
-        values |= {"node": position << 6, "build": build, "as_of": as_of}
-        found = await (await tx.execute(_SQL["reach"], values, binary=True)).fetchall()
+        found = [row for row in rows if row[0] is not None]
         inside = [row for row in found if row[1] <= bounds.max_depth]
-        rows = inside[: bounds.max_nodes]
-        nodes = [node for node, _ in rows]
+        page = inside[: bounds.max_nodes]
+        nodes = [row[0] for row in page]
+        events = {row[0] >> 6: self._ledger.event(row[5:]) for row in page if row[5] is not None}
         # An edge is given with its source, whether or not its target is within the bounds.
         edges = await read_edges(tx, scope, build, nodes, None, kinds, as_of)
         cut = len(inside) < len(found) or len(edges) > MAX_EDGES
         if direction == "both":
             edges += await read_order(tx, scope, build, nodes, as_of)
-        told = {node: _told(direction, depth) for node, depth in rows}
-        drawn = await read_rows(tx, self._ledger, scope, build, Wanted(nodes, edges, walk.content))
-        last = start.moved(as_of, rows[-1][1], rows[-1][0]) if len(inside) > len(rows) else None
+        told = {row[0]: _told(direction, row[1]) for row in page}
+        drawn = await read_rows(tx, self._ledger, scope, build, Wanted(nodes, edges, walk.content, events=events))
+        last = start.moved(as_of, page[-1][1], page[-1][0]) if len(inside) > len(page) else None
         lacks = position if start.is_first and position > as_of else 0
         return _Page(told, drawn, as_of, last, cut or last is not None, lacks)
 

@@ -40,7 +40,7 @@ MAX_SUBJECTS = 100
 SUBJECT_NAMES = 5_000
 MAX_RUN_WORDS = 4
 MAX_RUN_CHARACTERS = 256
-MAX_RUNS = 200
+MAX_RUNS = 400
 BEAM_NODES = 60
 FAN_OUT = 8
 MAX_CANDIDATES = 2_000
@@ -121,12 +121,12 @@ def prepare(question: Question, embedder: Embedder) -> Prepared:
 
 
 def _runs(query: str) -> list[str]:
-    """Every run of a few words, as a name may be in it; the longest first."""
+    """Every run of a few words, as a name may be in it, in the order of the question."""
     words = [word.strip(".:'’") for word in _WORD.findall(query)]
     runs = (
         " ".join(words[start : start + length])
-        for length in range(MAX_RUN_WORDS, 0, -1)
-        for start in range(len(words) - length + 1)
+        for start in range(len(words))
+        for length in range(1, min(MAX_RUN_WORDS, len(words) - start) + 1)
     )
     return list(dict.fromkeys(run for run in runs if 1 < len(run) <= MAX_RUN_CHARACTERS))[:MAX_RUNS]
 

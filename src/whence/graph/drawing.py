@@ -1,5 +1,6 @@
 """Drawing: from the numbers of nodes to an atlas, with each node's attributes and provenance."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,11 +13,13 @@ from whence.errors import SetupError
 from whence.graph.edges import EDGE_TYPES, codes
 from whence.graph.reading import SUMMARY_SUFFIX, open_name
 from whence.graph.text import UNNAMED_CALL, excerpt
-from whence.ledger import Ledger, Sealed
+from whence.ledger import Content, Ledger, Sealed
 from whence.ledger.payloads import KeyRow
 from whence.wire import AtlasEdge, AtlasNode, EdgeType, NodeType, Provenance, StoredEvent
 
 MAX_EDGES = 25_000
+MAX_TEXT_BYTES = 4 << 20
+"""Payloads that are read for the texts of one answer; events past that have none."""
 
 _SQL = load("whence.graph")
 
@@ -97,13 +100,16 @@ class Wanted(NamedTuple):
     """Whether events get a line of what their payload says."""
     also: Sequence[int] = ()
     """Nodes that are named only, besides the ends of the edges."""
+    events: dict[int, StoredEvent] = {}  # noqa: RUF012 (it is only read)
+    """Those that are known already, by position."""
 
 
 async def read_rows(tx: Tx, ledger: Ledger, scope: Scope, build: int, wanted: Wanted) -> Rows:
-    nodes, edges, content, also = wanted
+    nodes, edges, content, also, known = wanted
     every = {*nodes, *also, *(end for edge in edges for end in (edge.source, edge.target))}
     named = [node for node in every if node & 63]
-    events = await ledger.at(tx, scope, sorted({node >> 6 for node in every}))
+    missing = {node >> 6 for node in every} - known.keys()
+    events = known | (await ledger.at(tx, scope, sorted(missing)) if missing else {})
     entities: list[Entity] = []
     if named:
         values = {
@@ -114,7 +120,7 @@ async def read_rows(tx: Tx, ledger: Ledger, scope: Scope, build: int, wanted: Wa
     subjects = {entity.subject_id for entity in entities if entity.sealed_name is not None}
     keys = await ledger.keys.read(tx, scope.workspace_id, subjects) if subjects else []
     positions = [node >> 6 for node in nodes if node & 63 == 0] if content else []
-    contents = await ledger.contents(tx, scope, positions) if positions else []
+    contents = await ledger.contents(tx, scope, positions, MAX_TEXT_BYTES) if positions else []
     return Rows(events, entities, keys, contents, edges)
 
 
@@ -146,14 +152,12 @@ class Drawing:
     @classmethod
     async def open(cls, ledger: Ledger, scope: Scope, rows: Rows) -> "Drawing":
         """A name that does not open, because its key is gone, is left out."""
-        keys = await ledger.keys.opened(scope.workspace_id, rows.keys) if rows.keys else {}
+        sealed = {item.subject_id: item.key for item in rows.contents} | {row[0]: row for row in rows.keys}
+        keys = await ledger.keys.opened(scope.workspace_id, list(sealed.values())) if sealed else {}
         shown = {entity.node: _shown(scope.workspace_id, entity, keys) for entity in rows.entities}
-        contents = await ledger.opened(scope, rows.contents) if rows.contents else []
-        texts = {
-            item.position << 6: _text(rows.events.get(item.position), excerpt(item.event_type, item.body))
-            for item in contents
-            if item.body is not None
-        }
+        # Large payloads take long to open and to read; others should not wait for it.
+        contents = await asyncio.to_thread(ledger.open_all, scope, rows.contents, keys) if rows.contents else []
+        texts = await asyncio.to_thread(_texts, rows.events, contents) if contents else {}
         return cls(scope, rows, {node: name for node, name in shown.items() if name is not None}, texts)
 
     def text(self, node: int) -> str:
@@ -210,6 +214,14 @@ def _entity_id(scope: Scope, entity: Entity, shown: Shown) -> str:
     whose = quote(entity.owner, safe=" ") if scope.user_id is None and entity.entity_type != "user" else ""
     about = "" if entity.subject_id in ("", entity.owner) else quote(entity.subject_id, safe=" ")
     return f"{entity.entity_type}{'@' * bool(whose)}{whose}{'~' * bool(about)}{about}:{shown.normal}"
+
+
+def _texts(events: dict[int, StoredEvent], contents: Sequence[Content]) -> dict[int, str]:
+    return {
+        item.position << 6: _text(events.get(item.position), excerpt(item.event_type, item.body))
+        for item in contents
+        if item.body is not None
+    }
 
 
 def _text(event: StoredEvent | None, text: str) -> str:

@@ -5,6 +5,12 @@
 -- fragment: REFERENCES
 4::smallint
 
+-- fragment: envelope
+-- The fields of wire.StoredEvent, in order, as the ledger has them.
+e.event_id, e.global_position, e.event_type, e.occurred_at, e.recorded_at, e.session_id, e.trace_id, e.agent_id,
+e.user_id, e.parent_event_id, e.tool_name, e.payload_ref, e.ended_at, e.status, e.schema_version, e.importance_hint,
+e.data_classification, e.subject_id, e.measures::text, e.payload_commitment IS NOT NULL
+
 -- name: behind
 -- Workspaces whose graph is behind their ledger, the one that waits longest first. Run as whence_worker.
 SELECT h.workspace_id, h.last_position, coalesce(b.position, 0)
@@ -307,21 +313,30 @@ ON CONFLICT ON CONSTRAINT graph_set_aside_pkey DO UPDATE SET reason = excluded.r
 SELECT position, reason FROM whence.graph_set_aside
 WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer ORDER BY position LIMIT %(limit)s::bigint;
 
--- name: start_of
--- Where an event is, and the graph in use with the position that it has come to.
-SELECT e.global_position, coalesce(b.build, 0), coalesce(b.position, 0)
-FROM whence.events e
-LEFT JOIN whence.graph_builds b ON b.workspace_id = e.workspace_id AND b.live
-WHERE e.workspace_id = %(workspace_id)s AND e.event_id = %(event_id)s
-  AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s);
-
 -- name: reach
--- What can be reached from a node, a page of it.
-SELECT node, depth FROM whence.graph_reach(
-    %(workspace_id)s, %(user_id)s, %(build)s::integer, ARRAY[%(node)s::bigint], %(direction)s, %(kinds)s::smallint[],
-    %(max_depth)s::integer, %(after_depth)s::integer, %(after_node)s::bigint, %(max_nodes)s::integer,
-    %(as_of)s::bigint
-);
+-- What can be reached from one event, a page of it, with the envelopes of the events. One statement, because a round trip
+-- takes longer than the walk.
+WITH start AS MATERIALIZED (
+    SELECT e.global_position, coalesce(b.build, 0) AS build, coalesce(b.position, 0) AS reached
+    FROM whence.events e
+    LEFT JOIN whence.graph_builds b ON b.workspace_id = e.workspace_id AND b.live
+    WHERE e.workspace_id = %(workspace_id)s AND e.event_id = %(event_id)s
+      AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+), page AS MATERIALIZED (
+    SELECT r.node, r.depth, CASE WHEN r.node & 63 = 0 THEN r.node >> 6 END AS position,
+        s.global_position AS start_position, s.build, s.reached
+    FROM start s, LATERAL whence.graph_reach(
+        %(workspace_id)s, %(user_id)s, s.build, ARRAY[s.global_position << 6], %(direction)s, %(kinds)s::smallint[],
+        %(max_depth)s::integer, %(after_depth)s::integer, %(after_node)s::bigint, %(max_nodes)s::integer,
+        coalesce(%(as_of)s::bigint, s.reached)
+    ) r
+)
+SELECT p.node, p.depth, s.global_position, s.build, s.reached, {envelope}
+FROM start s
+LEFT JOIN page p ON true
+LEFT JOIN whence.events e ON e.workspace_id = %(workspace_id)s AND e.global_position = p.position
+    AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+ORDER BY p.depth, p.node;
 
 -- name: last_of_session
 SELECT global_position FROM whence.events
@@ -422,7 +437,15 @@ SELECT g.node FROM whence.graph_entities g
 WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.subject_id = ''
   AND g.entity_type IN ('agent', 'tool', 'user', 'resource')
   AND g.name_key = ANY (ARRAY(
-      SELECT whence.graph_name_key(k, n) FROM unnest(%(names)s::text[]) n, unnest('{tool,user}'::text[]) k
+      WITH asked AS MATERIALIZED (
+          SELECT whence.graph_name_key(k, n) AS name_key
+          FROM unnest(%(names)s::text[]) n, unnest('{tool,user}'::text[]) k
+      )
+      SELECT name_key FROM asked
+      UNION
+      SELECT a.target_key FROM asked JOIN whence.graph_aliases a ON a.name_key = asked.name_key
+      WHERE a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer AND a.subject_id = ''
+        AND a.entity_type IN ('agent', 'tool', 'resource')
   ))
   AND g.node < (%(as_of)s::bigint + 1) << 6 AND (%(user_id)s::text IS NULL OR g.user_id = %(user_id)s)
 ORDER BY g.node DESC LIMIT %(limit)s::bigint;
@@ -431,7 +454,13 @@ ORDER BY g.node DESC LIMIT %(limit)s::bigint;
 -- Entities of payloads by the marks of their names.
 SELECT g.node FROM whence.graph_entities g
 WHERE g.workspace_id = %(workspace_id)s AND g.build = %(build)s::integer AND g.entity_type IN ('name', 'link')
-  AND g.name_key = ANY (%(marks)s::text[])
+  AND g.name_key = ANY (ARRAY(
+      SELECT unnest(%(marks)s::text[])
+      UNION
+      SELECT a.target_key FROM whence.graph_aliases a
+      WHERE a.workspace_id = %(workspace_id)s AND a.build = %(build)s::integer
+        AND a.entity_type IN ('name', 'link') AND a.name_key = ANY (%(marks)s::text[])
+  ))
   AND g.node < (%(as_of)s::bigint + 1) << 6 AND (%(user_id)s::text IS NULL OR g.user_id = %(user_id)s)
 ORDER BY g.node DESC LIMIT %(limit)s::bigint;
 
@@ -514,8 +543,7 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_timeline
-DELETE FROM whence.graph_timeline
-WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
+DELETE FROM whence.graph_timeline WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_timeline
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
@@ -529,8 +557,7 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_edges
-DELETE FROM whence.graph_edges
-WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
+DELETE FROM whence.graph_edges WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_edges
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
@@ -544,8 +571,7 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_entities
-DELETE FROM whence.graph_entities
-WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
+DELETE FROM whence.graph_entities WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_entities
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
@@ -559,8 +585,7 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_aliases
-DELETE FROM whence.graph_aliases
-WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
+DELETE FROM whence.graph_aliases WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_aliases
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
@@ -574,8 +599,7 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_waiting
-DELETE FROM whence.graph_waiting
-WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
+DELETE FROM whence.graph_waiting WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_waiting
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
@@ -589,8 +613,7 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_vectors
-DELETE FROM whence.graph_vectors
-WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
+DELETE FROM whence.graph_vectors WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_vectors
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));
@@ -604,8 +627,7 @@ SELECT sha256(string_agg(part, ''::bytea ORDER BY number)) FROM (
 ) parts;
 
 -- name: drop_set_aside
-DELETE FROM whence.graph_set_aside
-WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND ctid = ANY (ARRAY(
+DELETE FROM whence.graph_set_aside WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM whence.graph_set_aside
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer LIMIT %(limit)s::bigint
 ));

@@ -31,6 +31,7 @@ MAX_PAGE_EVENTS = 1_000
 MAX_JOINED_CONTENTS = 1_000
 MAX_JOINED_BYTES = 8 << 20
 SLICE_BYTES = 1 << 20
+MAX_CONTENT_BYTES = 32 << 20
 
 _SQL = load("whence.ledger")
 _object = msgspec.json.Decoder(dict[str, Any])
@@ -197,16 +198,23 @@ class Ledger:
             return own
         return _joined(own, opened, truncated=len(rows) < rows[0][6])
 
-    async def contents(self, tx: Tx, scope: Scope, positions: Sequence[int]) -> list[Sealed]:
-        """The payloads of these events as they are stored, in order of position; to be opened after the transaction."""
-        values = _values(scope, positions=list(positions))
+    async def contents(
+        self, tx: Tx, scope: Scope, positions: Sequence[int], max_bytes: int = MAX_CONTENT_BYTES
+    ) -> list[Sealed]:
+        """The payloads of these events as they are stored, in order of position, as many as fit into so many bytes.
+        They are to be opened after the transaction."""
+        values = _values(scope, positions=list(positions), max_bytes=max_bytes)
         rows = await (await tx.execute(_SQL["contents_at"], values, binary=True)).fetchall()
         keys = {row[0]: row for row in await self.keys.read(tx, scope.workspace_id, {row[6] for row in rows})}
         return [Sealed(*row, keys[row[6]]) for row in rows]  # pyright: ignore[reportCallIssue] (a row is Any)
 
     async def opened(self, scope: Scope, sealed: Sequence[Sealed]) -> list[Content]:
-        """Content that cannot be opened is left out of what is opened, and says why in its place."""
+        """What the payloads say. Opening many takes a while, so it is done beside the event loop."""
         keys = await self.keys.opened(scope.workspace_id, list({item.subject_id: item.key for item in sealed}.values()))
+        return await asyncio.to_thread(self.open_all, scope, sealed, keys) if sealed else []
+
+    def open_all(self, scope: Scope, sealed: Sequence[Sealed], keys: dict[str, SubjectKey]) -> list[Content]:
+        """With keys that are open already. Content that cannot be opened says why in its place."""
         return [self._content(scope.workspace_id, item, keys[item.subject_id]) for item in sealed]
 
     def _content(self, workspace_id: str, item: Sealed, key: SubjectKey) -> Content:
@@ -231,14 +239,14 @@ class Ledger:
         """The events at these positions that the scope may see."""
         values = _values(scope, positions=list(positions))
         rows = await (await tx.execute(_SQL["events_at"], values, binary=True)).fetchall()
-        return {event.global_position: event for event in map(self._event, rows)}
+        return {event.global_position: event for event in map(self.event, rows)}
 
     async def _get(self, tx: Tx, scope: Scope, event_id: UUID) -> StoredEvent:
         values = _values(scope, event_id=event_id)
         row = await (await tx.execute(_SQL["event_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such event")
-        return self._event(row)
+        return self.event(row)
 
     async def _read(self, tx: Tx, scope: Scope, after: int, limit: int, wanted: Filter) -> list[StoredEvent]:
         values = _values(
@@ -250,9 +258,10 @@ class Ledger:
             event_type=wanted.event_type,
         )
         rows = await (await tx.execute(_SQL[_statement(scope, wanted)], values, binary=True)).fetchall()
-        return [self._event(row) for row in rows]
+        return [self.event(row) for row in rows]
 
-    def _event(self, row: tuple[Any, ...]) -> StoredEvent:
+    def event(self, row: tuple[Any, ...]) -> StoredEvent:
+        """An envelope as it was read, in its newest form."""
         measures = row[-2] and _decode_measures(row[-2])
         event = StoredEvent(*row[:-2], measures, row[-1])  # pyright: ignore[reportCallIssue] (a row is Any)
         return upcast_event(self._steps, event)

@@ -127,12 +127,16 @@ ORDER BY bytes_so_far
 LIMIT %(limit)s::bigint;
 
 -- name: contents_at
--- The payloads of events by their positions.
+-- The payloads of events by their positions, as many as fit; sizes are known without reading them.
 SELECT e.global_position, e.event_id, e.event_type, e.schema_version, e.user_id, e.trace_id, p.subject_id, p.ciphertext
-FROM whence.payloads p
+FROM (
+    SELECT *, sum(octet_length(ciphertext)) OVER (ORDER BY global_position) AS bytes_so_far
+    FROM whence.payloads
+    WHERE workspace_id = %(workspace_id)s AND global_position = ANY (%(positions)s::bigint[])
+      AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+) p
 JOIN whence.events e ON e.workspace_id = p.workspace_id AND e.global_position = p.global_position
-WHERE p.workspace_id = %(workspace_id)s AND p.global_position = ANY (%(positions)s::bigint[])
-  AND (%(user_id)s::text IS NULL OR p.user_id = %(user_id)s)
+WHERE p.bytes_so_far <= %(max_bytes)s::bigint
 ORDER BY p.global_position;
 
 -- name: events_at
