@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 from uuid import UUID
 
@@ -15,7 +16,18 @@ from whence.errors import NotFound
 from whence.graph import context as contexts
 from whence.graph.bounds import Bounds, Cursor, invalid, meta, walk_of
 from whence.graph.context import Question
-from whence.graph.drawing import MAX_EDGES, Drawing, Rows, Told, Wanted, read_edges, read_order, read_rows
+from whence.graph.drawing import (
+    MAX_EDGES,
+    MAX_EDGES_A_NODE,
+    Drawing,
+    Rows,
+    Told,
+    Wanted,
+    edges_from,
+    read_edges,
+    read_order,
+    read_rows,
+)
 from whence.graph.edges import LINEAGE, STORED, codes
 from whence.graph.project import live_build
 from whence.ledger import Ledger
@@ -193,6 +205,7 @@ class Graph:
             "after_depth": start.depth,
             "after_node": start.node,
             "as_of": None if start.is_first else start.as_of,
+            "max_edges": MAX_EDGES_A_NODE + 1,
         }
         rows = await (await tx.execute(_SQL["reach"], values, binary=True)).fetchall()
         if not rows:
@@ -203,10 +216,10 @@ class Graph:
         inside = [row for row in found if row[1] <= bounds.max_depth]
         page = inside[: bounds.max_nodes]
         nodes = [row[0] for row in page]
-        events = {row[0] >> 6: self._ledger.event(row[5:]) for row in page if row[5] is not None}
+        events = {row[0] >> 6: self._ledger.event(row[9:]) for row in page if row[9] is not None}
         # An edge is given with its source, whether or not its target is within the bounds.
-        edges = await read_edges(tx, scope, build, nodes, None, kinds, as_of)
-        cut = len(inside) < len(found) or len(edges) > MAX_EDGES
+        edges = [edge for row in page if row[5] for edge in edges_from(row[0], *row[5:9])]
+        cut = len(inside) < len(found) or any(len(row[5] or ()) > MAX_EDGES_A_NODE for row in page)
         if direction == "both":
             edges += await read_order(tx, scope, build, nodes, as_of)
         told = {row[0]: _told(direction, row[1]) for row in page}
@@ -251,6 +264,7 @@ class Graph:
         return _Page(told, drawn, as_of, last, cut or last is not None, lacks)
 
 
+@cache
 def _told(direction: str, depth: int) -> Told:
     return Told(_REASONS[direction](depth), {"relevance": round(1 / (1 + depth), 4)})
 

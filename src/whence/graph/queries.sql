@@ -331,11 +331,27 @@ WITH start AS MATERIALIZED (
         coalesce(%(as_of)s::bigint, s.reached)
     ) r
 )
-SELECT p.node, p.depth, s.global_position, s.build, s.reached, {envelope}
+SELECT p.node, p.depth, s.global_position, s.build, s.reached, g.targets, g.edge_types, g.roles, g.scores, {envelope}
 FROM start s
 LEFT JOIN page p ON true
-LEFT JOIN whence.events e ON e.workspace_id = %(workspace_id)s AND e.global_position = p.position
-    AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+LEFT JOIN LATERAL (
+    SELECT array_agg(target) AS targets, array_agg(edge_type) AS edge_types, array_agg(role::text) AS roles,
+        array_agg(score) AS scores
+    FROM (
+        SELECT target, edge_type, role, score FROM whence.graph_edges
+        WHERE workspace_id = %(workspace_id)s AND build = s.build AND source = p.node
+          AND edge_type = ANY (%(kinds)s::smallint[])
+          AND target < (coalesce(%(as_of)s::bigint, s.reached) + 1) << 6
+          AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+        ORDER BY edge_type, target LIMIT %(max_edges)s::bigint
+    ) edges
+) g ON true
+-- Looked up one by one: the planner does not know how few they are, and would read all events.
+LEFT JOIN LATERAL (
+    SELECT * FROM whence.events
+    WHERE workspace_id = %(workspace_id)s AND global_position = p.position
+      AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s) LIMIT 1
+) e ON true
 ORDER BY p.depth, p.node;
 
 -- name: last_of_session
