@@ -530,11 +530,11 @@ CREATE UNIQUE INDEX graph_builds_one_live ON whence.graph_builds USING btree (wo
 
 CREATE INDEX graph_edges_back ON whence.graph_edges USING btree (workspace_id, build, target, edge_type, source);
 
-CREATE INDEX graph_entities_by_owner ON whence.graph_entities USING btree (workspace_id, build, owner, entity_type, subject_id, node);
+CREATE INDEX graph_entities_by_owner ON whence.graph_entities USING btree (workspace_id, build, owner, entity_type, subject_id, ((node | (0)::bigint)));
 
-CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors USING btree (workspace_id, build, owner, node);
+CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors USING btree (workspace_id, build, owner, ((node | (0)::bigint)));
 
-CREATE INDEX graph_vectors_by_subject ON whence.graph_vectors USING btree (workspace_id, build, owner, subject_id, node);
+CREATE INDEX graph_vectors_by_subject ON whence.graph_vectors USING btree (workspace_id, build, owner, subject_id, ((node | (0)::bigint)));
 
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
 

@@ -196,7 +196,7 @@ FROM unnest(%(owners)s::text[], %(entity_types)s::text[], %(subject_ids)s::text[
     SELECT node, name_key, sealed_name FROM whence.graph_entities
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND owner = k.owner
       AND entity_type = k.entity_type AND subject_id = k.subject_id AND node < %(node)s::bigint
-    ORDER BY node DESC LIMIT %(limit)s::bigint
+    ORDER BY node | 0 DESC LIMIT %(limit)s::bigint
 ) g
 ORDER BY k.place, g.node DESC;
 
@@ -300,7 +300,7 @@ FROM unnest(%(owners)s::text[], %(subject_ids)s::text[]) WITH ORDINALITY AS k (o
     SELECT node, trace_id, vector FROM whence.graph_vectors
     WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND owner = k.owner
       AND subject_id = k.subject_id AND node < %(node)s::bigint
-    ORDER BY node DESC LIMIT %(limit)s::bigint
+    ORDER BY node | 0 DESC LIMIT %(limit)s::bigint
 ) v
 ORDER BY k.place, v.node DESC;
 
@@ -500,7 +500,7 @@ SELECT DISTINCT subject_id FROM (
 SELECT node, vector FROM whence.graph_vectors
 WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND owner = %(user_id)s AND user_id = %(user_id)s
   AND node < (%(as_of)s::bigint + 1) << 6
-ORDER BY node DESC LIMIT %(limit)s::bigint;
+ORDER BY node | 0 DESC LIMIT %(limit)s::bigint;
 
 -- name: vectors_of_all
 SELECT node, vector FROM whence.graph_vectors
