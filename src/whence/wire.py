@@ -115,7 +115,7 @@ class AppendAnswer(msgspec.Struct, frozen=True):
     results: list[ItemResult]
 
 
-class Provenance(msgspec.Struct, frozen=True):
+class Provenance(msgspec.Struct, frozen=True, gc=False):
     """Where something came from."""
 
     event_id: UUID
@@ -130,7 +130,7 @@ NodeType = Literal["event", "summary", "entity", "agent", "memory", "session"]
 EdgeType = Literal["FOLLOWS", "CAUSED_BY", "SIMILAR_TO", "REFERENCES", "SUMMARIZES", "DERIVED_FROM", "SAME_AS"]
 
 
-class AtlasNode(msgspec.Struct, frozen=True):
+class AtlasNode(msgspec.Struct, frozen=True, gc=False):
     node_id: str
     node_type: NodeType
     attributes: dict[str, str | None]
@@ -140,7 +140,7 @@ class AtlasNode(msgspec.Struct, frozen=True):
     reason: str
 
 
-class AtlasEdge(msgspec.Struct, frozen=True):
+class AtlasEdge(msgspec.Struct, frozen=True, gc=False):
     source: str
     target: str
     edge_type: EdgeType

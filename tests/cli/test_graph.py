@@ -98,3 +98,23 @@ def test_a_worker_alone_does_what_a_server_leaves_to_it(tmp_path: Path) -> None:
             assert worker.wait(30) == 0
             assert worker.stdout is not None
             worker.stdout.close()
+
+
+def test_ctrl_c_ends_a_command_whatever_the_driver_makes_of_it() -> None:
+    program = """
+import asyncio, os, signal, sys
+from whence import cli
+
+async def interrupted() -> None:
+    asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGINT)
+    try:
+        await asyncio.sleep(10)
+    except asyncio.CancelledError:
+        raise TypeError("an integer is required") from None
+
+try:
+    cli.run(interrupted())
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=30, env=clean_environment()).returncode == 130

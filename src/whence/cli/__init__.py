@@ -98,7 +98,18 @@ def main() -> None:
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(coroutine)
+        runner.run(_cancellable(coroutine))
+
+
+async def _cancellable(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Ctrl-C cancels, which the driver may turn into an error of its own; it is an interrupt all the same."""
+    task = asyncio.current_task()
+    try:
+        await coroutine
+    except Exception as error:
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError from error
+        raise
 
 
 def with_app(settings: Settings, act: Callable[[App], Awaitable[None]], make: bool = False) -> None:
