@@ -33,7 +33,8 @@ class Served:
 @contextmanager
 def served() -> Iterator[Served]:
     """Without a worker: what follows from the ledger is measured by itself, and must not take cores away here."""
-    with tempfile.TemporaryDirectory(prefix="whence-bench-") as folder:
+    # The database may take longer to stop than the server, and still be writing.
+    with tempfile.TemporaryDirectory(prefix="whence-bench-", ignore_cleanup_errors=True) as folder:
         data_dir = Path(folder) / "data"
         command = [sys.executable, "-m", "whence", "serve", "--data-dir", str(data_dir), "--port", "0", "--no-worker"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
