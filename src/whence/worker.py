@@ -39,11 +39,17 @@ async def _repeat(
         try:
             worked = await act()
         except Exception as error:
-            known = isinstance(error, WhenceError)
-            log.error("work failed, and is tried again", work=what, error=str(error), exc_info=None if known else error)
+            _tell(what, error)
             await _pause(app, RETRY_SECONDS)
             continue
         await (_pause(app, PAUSE_SECONDS) if worked else idle(app))
+
+
+def _tell(work: str, error: Exception, **where: str) -> None:
+    """What we foresee in a line; of the rest the kind and the place, not the message, which may quote content."""
+    known = isinstance(error, WhenceError)
+    reason = error.detail if known else type(error).__name__
+    log.error("work failed, and is tried again", work=work, error=reason, exc_info=None if known else error, **where)
 
 
 async def _pause(app: App, seconds: float) -> None:
@@ -85,15 +91,7 @@ class Turns:
                 worked |= await act(workspace_id)
             except Exception as error:
                 self._again_at[workspace_id] = time.monotonic() + RETRY_SECONDS
-                known = isinstance(error, WhenceError)
-                reason = error.detail if isinstance(error, WhenceError) else type(error).__name__
-                log.error(
-                    "work failed, and is tried again",
-                    work=self._work,
-                    workspace=workspace_id,
-                    error=reason,
-                    exc_info=None if known else error,
-                )
+                _tell(self._work, error, workspace=workspace_id)
         return worked
 
 

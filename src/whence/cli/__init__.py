@@ -30,6 +30,7 @@ from whence.cli.doctor import examine
 from whence.cli.graph import Output, run_rebuild, show_lineage
 from whence.cli.seals import expected_root, show_seal, show_verification
 from whence.cli.tail import show_tail
+from whence.cli.terminal import print_plain
 from whence.db import embedded
 from whence.db.migrate import migrate as migrate_schema
 from whence.errors import NotFound, WhenceError
@@ -196,11 +197,6 @@ def _announce(app: App, url: str, grpc_port: int | None, made: bool) -> None:
     else:
         print_plain("  admin key kept where the workspace was made; `whence user rotate admin` replaces it")
     print_plain(f"ready {url}")
-
-
-def print_plain(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 @cli.command()

@@ -1,19 +1,18 @@
 """`whence lineage` and `whence rebuild`: the graph for people."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from whence.app import App
 from whence.cli.lineage import print_lineage
+from whence.cli.terminal import must_exist, print_plain, progress
 from whence.db import Scope
-from whence.errors import NotFound, SetupError
+from whence.errors import SetupError
 from whence.graph import Bounds
 from whence.graph.picture import svg
 from whence.graph.prov import document
@@ -40,14 +39,9 @@ async def show_lineage(
     if output.prov is not None:
         _write(output.prov, document(atlas, workspace))
     if output.as_json:
-        sys.stdout.write(msgspec.json.encode(atlas).decode() + "\n")
+        print_plain(msgspec.json.encode(atlas).decode())
     else:
         print_lineage(Console(highlight=False), atlas, str(event_id))
-
-
-async def must_exist(app: App, workspace: str) -> None:
-    if not await app.identity.workspace_exists(workspace):
-        raise NotFound(f"there is no workspace {workspace}")
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -60,28 +54,13 @@ def _write(path: Path, content: bytes) -> None:
 async def run_rebuild(app: App, workspace: str, verify: bool, as_json: bool) -> bool:
     """Rebuilds with a bar on the terminal; says whether both graphs were equal."""
     await must_exist(app, workspace)
-    with progress() as bar:
-        task = bar.add_task("building from the ledger", total=None)
-        report = await rebuild(
-            app.database,
-            app.projector,
-            app.clock,
-            workspace,
-            verify,
-            lambda position, total: bar.update(task, completed=position, total=total),
-        )
+    with progress("building from the ledger") as advance:
+        report = await rebuild(app.database, app.projector, app.clock, workspace, verify, advance)
     if as_json:
-        sys.stdout.write(json.dumps(_as_json(report)) + "\n")
+        print_plain(json.dumps(_as_json(report)))
     else:
         _tell(Console(highlight=False, soft_wrap=True), report)
     return report.equal
-
-
-def progress() -> Progress:
-    """A bar on standard error, where it is out of the way of what a script reads; none where nobody sees it."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _tell(console: Console, report: Report) -> None:

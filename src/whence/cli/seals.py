@@ -1,19 +1,12 @@
 """`whence seal` and `whence verify`: for people as lines, for scripts as JSON."""
 
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
-
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from whence.app import App
+from whence.cli.terminal import must_exist, print_plain, progress
 from whence.db import Scope
-from whence.errors import NotFound
-from whence.ledger.verify import Difference, Expected, Progress, Verification
+from whence.ledger.verify import Difference, Expected, Verification
 from whence.merkle import HASH_BYTES
 from whence.wire import Seal
 
@@ -33,15 +26,15 @@ def expected_root(text: str) -> Expected:
 
 
 async def show_seal(app: App, workspace: str, as_json: bool) -> None:
-    await _check_workspace(app, workspace)
+    await must_exist(app, workspace)
     before = await app.ledger.seals.last(Scope(workspace))
     made = await app.ledger.seals.seal(workspace)
     seal = made or await app.ledger.seals.last(Scope(workspace))
     new = seal.size - before.size if made else 0
     if as_json:
-        _write(msgspec.json.encode({"size": seal.size, "root": seal.root, "new_events": new}).decode())
+        print_plain(msgspec.json.encode({"size": seal.size, "root": seal.root, "new_events": new}).decode())
     else:
-        _write("\n".join(_seal_lines(seal, new)))
+        print_plain("\n".join(_seal_lines(seal, new)))
 
 
 def _seal_lines(seal: Seal, new: int) -> list[str]:
@@ -52,25 +45,15 @@ def _seal_lines(seal: Seal, new: int) -> list[str]:
 
 
 async def show_verification(app: App, workspace: str, expect: Expected | None, as_json: bool) -> None:
-    await _check_workspace(app, workspace)
-    with _progress() as advance:
+    await must_exist(app, workspace)
+    with progress("verifying") as advance:
         found = await app.ledger.seals.verify(workspace, advance, expect)
     if as_json:
-        _write(msgspec.json.encode({"ok": found.ok, **msgspec.structs.asdict(found)}).decode())
+        print_plain(msgspec.json.encode({"ok": found.ok, **msgspec.structs.asdict(found)}).decode())
     else:
-        _write("\n".join(_verification_lines(found, expect is not None)))
+        print_plain("\n".join(_verification_lines(found, expect is not None)))
     if not found.ok:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _progress() -> Generator[Progress]:
-    """A bar on standard error, where that is a terminal."""
-    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("verifying", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _verification_lines(found: Verification, was_expected: bool) -> list[str]:
@@ -93,13 +76,3 @@ def _places(item: Difference) -> str:
 
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
-
-
-async def _check_workspace(app: App, workspace: str) -> None:
-    if not await app.identity.workspace_exists(workspace):
-        raise NotFound(f"there is no workspace {workspace}")
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()

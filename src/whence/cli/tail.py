@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from whence.app import App
+from whence.cli.terminal import must_exist
 from whence.db import Scope
-from whence.errors import NotFound
 from whence.ledger import MAX_PAGE_EVENTS
 from whence.wire import StoredEvent
 
@@ -16,8 +16,7 @@ STATUS_COLOURS = {"failed": "red", "timeout": "red", "running": "yellow", "pendi
 
 
 async def show_tail(app: App, workspace: str, after: int | None, lines: int, follow: bool, as_json: bool) -> None:
-    if not await app.identity.workspace_exists(workspace):
-        raise NotFound(f"there is no workspace {workspace}")
+    await must_exist(app, workspace)
     scope = Scope(workspace)
     start = max(0, await app.ledger.heads.read(workspace) - lines) if after is None else after
     console = Console(highlight=False)

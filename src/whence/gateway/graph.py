@@ -5,13 +5,11 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 import msgspec
-from litestar import Request, Response, get, post
-from litestar.datastructures import State
-from litestar.di import NamedDependency
+from litestar import Response, get, post
 from litestar.params import FromPath, QueryParameter
 
-from whence.app import App
 from whence.gateway.body import read_body
+from whence.gateway.events import MAX_POSITION, Caller, TheApp
 from whence.gateway.problems import decode_failure
 from whence.graph import Anchor, Bounds, Question
 from whence.graph.bounds import (
@@ -24,14 +22,10 @@ from whence.graph.bounds import (
 )
 from whence.graph.intents import Intent
 from whence.graph.prov import document
-from whence.identity import Principal
 from whence.wire import Atlas
 
 MAX_CURSOR_CHARACTERS = 512
-MAX_WAITED_POSITION = (1 << 63) - 1
 
-Caller = Request[Principal, str, State]
-TheApp = NamedDependency[App]
 Depth = Annotated[int, QueryParameter(ge=1, le=MAX_DEPTH, description="At most so many steps away.")]
 Nodes = Annotated[int, QueryParameter(ge=1, le=MAX_NODES, description="At most so many nodes in the answer.")]
 Timeout = Annotated[int, QueryParameter(ge=1, le=MAX_TIMEOUT_MS, description="The database stops looking after this.")]
@@ -43,7 +37,7 @@ Continued = Annotated[
 ]
 WaitFor = Annotated[
     int | None,
-    QueryParameter(ge=0, le=MAX_WAITED_POSITION, description="Answer when the graph has come to this position."),
+    QueryParameter(ge=0, le=MAX_POSITION, description="Answer when the graph has come to this position."),
 ]
 WithText = Annotated[bool, QueryParameter(description="Give each event a line of what its payload says.")]
 Named = Annotated[str | None, QueryParameter(min_length=1, max_length=256)]

@@ -94,9 +94,7 @@ class Graph:
         content: bool = False,
     ) -> Atlas:
         """What caused the event, and what caused that, nearest first; or (down) what came of it."""
-        walk = walk_of("lineage", event_id, direction, bounds.max_depth)
-        start = Cursor.first(walk) if cursor is None else Cursor.decode(cursor, walk)
-
+        start = Cursor.decode(cursor, walk_of("lineage", event_id, direction, bounds.max_depth))
         asked = _Walk(bounds, start, content)
 
         async def read(tx: Tx) -> _Page:
@@ -114,10 +112,7 @@ class Graph:
         content: bool = False,
     ) -> Atlas:
         """Everything around an event, or in a session or a trace, with all kinds of edges."""
-        walk = walk_of("subgraph", anchor, bounds.max_depth)
-        start = Cursor.first(walk) if cursor is None else Cursor.decode(cursor, walk)
-
-        asked = _Walk(bounds, start, content)
+        asked = _Walk(bounds, Cursor.decode(cursor, walk_of("subgraph", anchor, bounds.max_depth)), content)
 
         async def read(tx: Tx) -> _Page:
             if anchor.event_id is None:
@@ -132,8 +127,7 @@ class Graph:
     ) -> Atlas:
         """What bears on a question or a session, the most relevant first."""
         began = time.perf_counter()
-        walk = walk_of("context", question, bounds.max_depth)
-        start = Cursor.first(walk) if cursor is None else Cursor.decode(cursor, walk)
+        start = Cursor.decode(cursor, walk_of("context", question, bounds.max_depth))
         waited = await self._wait_for(scope, wait_for, bounds)
         prepared = await asyncio.to_thread(contexts.prepare, question, self._embedder)
         try:

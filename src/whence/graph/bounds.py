@@ -46,7 +46,10 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     @classmethod
-    def decode(cls, text: str, walk: int) -> Self:
+    def decode(cls, text: str | None, walk: int) -> Self:
+        """What a caller gave; without it, before the first page."""
+        if text is None:
+            return cls(walk, -1, -1, -1)
         try:
             cursor = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=cls)
         except (binascii.Error, ValueError, msgspec.DecodeError):
@@ -56,11 +59,6 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
         if not (-1 <= cursor.as_of < 1 << 57 and -1 <= cursor.depth <= MAX_DEPTH and abs(cursor.node) < 1 << 63):
             raise invalid("cursor", "is not one that an answer gave")
         return cursor
-
-    @classmethod
-    def first(cls, walk: int) -> Self:
-        """Before the first page."""
-        return cls(walk, -1, -1, -1)
 
     @property
     def is_first(self) -> bool:

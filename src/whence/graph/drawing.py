@@ -15,9 +15,9 @@ from whence.db import Scope, Tx
 from whence.db.queries import load
 from whence.errors import SetupError
 from whence.graph.edges import EDGE_TYPES, codes
-from whence.graph.reading import SUMMARY_SUFFIX, open_name
+from whence.graph.reading import SUMMARY_SUFFIX, OpenName, open_name
 from whence.graph.text import UNNAMED_CALL, excerpt
-from whence.ledger import Content, Ledger, Sealed
+from whence.ledger import Ledger, Sealed
 from whence.ledger.payloads import KeyRow
 from whence.wire import AtlasEdge, AtlasNode, EdgeType, NodeType, Provenance, StoredEvent
 
@@ -151,17 +151,10 @@ class Told(NamedTuple):
     scores: dict[str, float]
 
 
-class Shown(NamedTuple):
-    """How an entity is called, and the form of it that its id has."""
-
-    normal: str
-    name: str
-
-
 class Drawing:
     """The rows of an answer, opened: gives nodes and edges with the names that callers know."""
 
-    def __init__(self, scope: Scope, rows: Rows, shown: dict[int, Shown], texts: dict[int, str]) -> None:
+    def __init__(self, scope: Scope, rows: Rows, shown: dict[int, OpenName], texts: dict[int, str]) -> None:
         self._rows = rows
         self._shown = shown
         self._entities = {entity.node: entity for entity in rows.entities if entity.node in shown}
@@ -176,8 +169,7 @@ class Drawing:
         keys = await ledger.keys.opened(scope.workspace_id, list(sealed.values())) if sealed else {}
         shown = {entity.node: _shown(scope.workspace_id, entity, keys) for entity in rows.entities}
         # Large payloads take long to open and to read; others should not wait for it.
-        contents = await asyncio.to_thread(ledger.open_all, scope, rows.contents, keys) if rows.contents else []
-        texts = await asyncio.to_thread(_texts, rows.events, contents) if contents else {}
+        texts = await asyncio.to_thread(_texts, ledger, scope, rows, keys) if rows.contents else {}
         return cls(scope, rows, {node: name for node, name in shown.items() if name is not None}, texts)
 
     def text(self, node: int) -> str:
@@ -204,42 +196,36 @@ class Drawing:
         return AtlasNode(node_id, kind, attributes, _provenance(event), told.scores, told.reason)
 
     def edges(self, nodes: Iterable[int]) -> list[AtlasEdge]:
-        """The edges of which one end is among the nodes and both may be seen, each once."""
-        wanted = set(nodes)
-        drawn = {
-            (edge.source, edge.edge_type, edge.target): edge
-            for edge in self._rows.edges
-            if (edge.source in wanted or edge.target in wanted)
-            and edge.source in self._ids
-            and edge.target in self._ids
-        }
+        """The edges from these nodes of which both ends may be seen."""
+        wanted = self._ids.keys() & set(nodes)
+        drawn = [edge for edge in self._rows.edges if edge.source in wanted and edge.target in self._ids]
         return [
             AtlasEdge(self._ids[edge.source], self._ids[edge.target], edge.edge_type, _properties(edge))
-            for _, edge in sorted(drawn.items())
+            for edge in sorted(drawn, key=lambda edge: (edge.source, edge.edge_type, edge.target))
         ]
 
 
-def _shown(workspace_id: str, entity: Entity, keys: dict[str, SubjectKey]) -> Shown | None:
+def _shown(workspace_id: str, entity: Entity, keys: dict[str, SubjectKey]) -> OpenName | None:
     if entity.sealed_name is None:
-        return Shown(entity.name_key, entity.name or "")
+        return OpenName(entity.name_key, entity.name or "")
     key = keys.get(entity.subject_id)
     try:
-        return None if key is None else Shown(*open_name(workspace_id, key, entity.sealed_name))
+        return None if key is None else open_name(workspace_id, key, entity.sealed_name)
     except SetupError:
         return None
 
 
-def _entity_id(scope: Scope, entity: Entity, shown: Shown) -> str:
+def _entity_id(scope: Scope, entity: Entity, shown: OpenName) -> str:
     """Readable. An entity is one user's, so to who sees those of all users the id says whose it is."""
     whose = quote(entity.owner, safe=" ") if scope.user_id is None and entity.entity_type != "user" else ""
     about = "" if entity.subject_id in ("", entity.owner) else quote(entity.subject_id, safe=" ")
     return f"{entity.entity_type}{'@' * bool(whose)}{whose}{'~' * bool(about)}{about}:{shown.normal}"
 
 
-def _texts(events: dict[int, StoredEvent], contents: Sequence[Content]) -> dict[int, str]:
+def _texts(ledger: Ledger, scope: Scope, rows: Rows, keys: dict[str, SubjectKey]) -> dict[int, str]:
     return {
-        item.position << 6: _text(events.get(item.position), excerpt(item.event_type, item.body))
-        for item in contents
+        item.position << 6: _text(rows.events.get(item.position), excerpt(item.event_type, item.body))
+        for item in ledger.open_all(scope, rows.contents, keys)
         if item.body is not None
     }
 

@@ -141,6 +141,8 @@ def seal_name(workspace_id: str, reading: Reading, name: Name) -> bytes:
 
 
 class OpenName(NamedTuple):
+    """How an entity is called, and the form of it that it is known by and that its id has."""
+
     normal: str
     name: str
 
