@@ -46,7 +46,7 @@ async def _repeat(
 
 
 def _tell(work: str, error: Exception, **where: str) -> None:
-    """What we foresee in a line; of the rest the kind and the place, not the message, which may quote content."""
+    """What we foresee in a line; the rest with its traceback."""
     known = isinstance(error, WhenceError)
     reason = error.detail if known else type(error).__name__
     log.error("work failed, and is tried again", work=work, error=reason, exc_info=None if known else error, **where)
