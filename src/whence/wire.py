@@ -29,7 +29,7 @@ CONTENT_KEYS = frozenset(
 EventStatus = Literal["pending", "running", "completed", "failed", "timeout"]
 
 
-class Measures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Measures(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """Facts about the operation itself that hold no content: what ran, and what it cost."""
 
     operation: str | None = None
@@ -45,7 +45,7 @@ class Measures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     error_type: str | None = None
 
 
-class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """An event as a producer sends it."""
 
     event_id: UUID
@@ -68,7 +68,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     measures: Measures | None = None
 
 
-class StoredEvent(msgspec.Struct, frozen=True):
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event's envelope as the ledger gives it back. The order of the fields is that of the ledger's queries."""
 
     event_id: UUID

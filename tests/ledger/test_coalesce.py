@@ -17,7 +17,7 @@ from whence.db import Database
 from whence.errors import NotFound, Overloaded, Unavailable
 from whence.ledger import coalesce
 from whence.ledger.append import Entry
-from whence.ledger.coalesce import LARGE_BATCH_EVENTS, Coalescer
+from whence.ledger.coalesce import ENCODED_WAITERS, LARGE_BATCH_EVENTS, Coalescer
 
 
 def commits(app: App) -> float:
@@ -37,9 +37,9 @@ async def test_an_append_waits_for_at_most_two_commits(app: App, workspace: Work
     groups: list[int] = []
     store = coalescer._store_group
 
-    async def counted(workspace_id: str, group: list[coalesce._Waiting]) -> Callable[[], None]:
+    async def counted(workspace_id: str, group: coalesce._Group) -> Callable[[], None]:
         tell = await store(workspace_id, group)
-        groups.append(sum(len(waiting.entries) for waiting in group))
+        groups.append(sum(len(waiting.entries) for waiting in group.waiting))
         return tell
 
     coalescer._store_group = counted  # type: ignore[method-assign]
@@ -87,9 +87,8 @@ POISON = {
 @pytest.mark.parametrize("place", [0, 3, 6])
 async def test_a_poisoned_append_fails_alone(app: App, workspace: Workspace, poison: str, place: int) -> None:
     entries = [Entry(event()) for _ in range(6)]
-    entries.insert(
-        place, POISON[poison]._replace(event=msgspec.structs.replace(POISON[poison].event, event_id=uuid.uuid4()))
-    )
+    fresh = msgspec.structs.replace(POISON[poison].event, event_id=uuid.uuid4())
+    entries.insert(place, msgspec.structs.replace(POISON[poison], event=fresh))
     statuses = await together(app, workspace, entries)
     expected = ["accepted"] * 6
     expected.insert(place, "rejected")
@@ -104,6 +103,29 @@ async def test_a_poisoned_event_in_a_large_batch_fails_alone(app: App, workspace
     outcomes = await app.ledger._coalescer.store(workspace.workspace_id, entries)
     assert [n for n, outcome in enumerate(outcomes) if outcome.status != "accepted"] == [150]
     assert await app.ledger.heads.read(workspace.workspace_id) == LARGE_BATCH_EVENTS - 1
+
+
+@pytest.mark.parametrize("place", [None, 3, ENCODED_WAITERS - 1, 2 * ENCODED_WAITERS])
+async def test_appends_that_wait_are_encoded_while_others_are_stored(
+    app: App, workspace: Workspace, place: int | None
+) -> None:
+    """In the order in which they came, whether or not one of them cannot be encoded."""
+    count = 2 * ENCODED_WAITERS + 9
+    entries = [Entry(event()) for _ in range(count)]
+    if place is not None:
+        entries[place] = Entry(event(schema_version=1 << 40))
+    coalescer = app.ledger._coalescer
+    first = asyncio.create_task(coalescer.store(workspace.workspace_id, [Entry(event())]))
+    while workspace.workspace_id not in coalescer._lanes or not coalescer._lanes[workspace.workspace_id].busy:
+        await asyncio.sleep(0)
+    results = asyncio.gather(*(coalescer.store(workspace.workspace_id, [entry]) for entry in entries))
+    await asyncio.sleep(0)
+    assert len(coalescer._lanes[workspace.workspace_id].encoded) == (2 if place is None or place == count - 9 else 0)
+    outcomes = [outcome for [outcome] in await results]
+    await first
+    assert [n for n, outcome in enumerate(outcomes) if outcome.status != "accepted"] == ([place] if place else [])
+    positions = [outcome.position for outcome in outcomes if outcome.position]
+    assert positions == list(range(2, len(positions) + 2))
 
 
 async def test_a_conflicting_append_fails_alone(app: App, workspace: Workspace) -> None:

@@ -31,15 +31,34 @@ $$;
 
 ALTER FUNCTION whence.graph_name_key(entity_type text, name text) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.graph_next(in_workspace text, in_user text, in_build integer, nodes bigint[], direction text, kinds smallint[], as_of bigint) RETURNS TABLE(node bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT e.target FROM whence.graph_edges e
+    WHERE direction <> 'down' AND e.workspace_id = in_workspace AND e.build = in_build AND e.source = ANY (nodes)
+      AND e.edge_type = ANY (kinds) AND (in_user IS NULL OR e.user_id = in_user) AND e.target < (as_of + 1) << 6
+    UNION ALL
+    SELECT e.source FROM whence.graph_edges e
+    WHERE direction <> 'up' AND e.workspace_id = in_workspace AND e.build = in_build AND e.target = ANY (nodes)
+      AND e.edge_type = ANY (kinds) AND (in_user IS NULL OR e.user_id = in_user) AND e.source < (as_of + 1) << 6
+    UNION ALL
+    SELECT hop.neighbour FROM whence.graph_session_neighbours(in_workspace, in_user, in_build, nodes, as_of) hop
+    WHERE direction = 'both' AND 1 = ANY (kinds);
+$$;
+
+ALTER FUNCTION whence.graph_next(in_workspace text, in_user text, in_build integer, nodes bigint[], direction text, kinds smallint[], as_of bigint) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.graph_reach(in_workspace text, in_user text, in_build integer, starts bigint[], direction text, kinds smallint[], max_depth integer, after_depth integer, after_node bigint, max_nodes integer, as_of bigint) RETURNS TABLE(node bigint, depth integer)
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     beyond constant bigint := (as_of + 1) << 6;
     with_order constant boolean := direction = 'both' AND 1 = ANY (kinds);
+    many constant integer := 10 * (max_nodes + 1);
     frontier bigint[] := starts;
     visited bigint[] := starts;
     level bigint[];
+    page bigint[];
     past bigint;
     given integer := 0;
     room integer;
@@ -55,9 +74,15 @@ BEGIN
         END IF;
         EXIT WHEN cardinality(frontier) = 0;
         past := CASE WHEN d = after_depth THEN after_node ELSE -1 END;
-        IF d >= after_depth THEN
-            room := CASE WHEN d > max_depth THEN 1 ELSE max_nodes + 1 - given END;
-            level := ARRAY(
+        room := CASE WHEN d > max_depth THEN 1 ELSE max_nodes + 1 - given END;
+        -- Of a level that earlier pages have given, all is needed, to go on from there.
+        level := ARRAY(
+            SELECT n.node FROM whence.graph_next(in_workspace, in_user, in_build, frontier, direction, kinds, as_of) n
+            LIMIT CASE WHEN d >= after_depth THEN many END
+        );
+        IF d >= after_depth AND cardinality(level) = many THEN
+            -- Too many to read: the first ones from each node of the frontier, in the order of the index.
+            page := ARRAY(
                 SELECT DISTINCT found.n FROM (
                     SELECT hop.n FROM unnest(frontier) f, unnest(kinds) k, LATERAL (
                         SELECT e.target AS n FROM whence.graph_edges e
@@ -81,27 +106,18 @@ BEGIN
                 ) found
                 ORDER BY found.n LIMIT room
             );
-            RETURN QUERY SELECT l, d FROM unnest(level) l;
-            given := given + cardinality(level);
-            EXIT WHEN given > max_nodes OR d > max_depth;
+        ELSE
+            level := ARRAY(SELECT DISTINCT l FROM unnest(level) l WHERE l NOT IN (SELECT unnest(visited)) ORDER BY l);
+            page := ARRAY(SELECT l FROM unnest(level) l WHERE d >= after_depth AND l > past LIMIT room);
         END IF;
-        IF d <= after_depth THEN
-            -- The whole level, of which earlier pages have given a part.
+        RETURN QUERY SELECT p, d FROM unnest(page) p;
+        given := given + cardinality(page);
+        EXIT WHEN given > max_nodes OR d > max_depth;
+        IF d >= after_depth AND cardinality(level) = many THEN
             level := ARRAY(
-                SELECT DISTINCT n FROM (
-                    SELECT e.target AS n FROM unnest(frontier) f JOIN whence.graph_edges e ON e.source = f
-                    WHERE direction <> 'down' AND e.workspace_id = in_workspace AND e.build = in_build
-                      AND e.edge_type = ANY (kinds) AND (in_user IS NULL OR e.user_id = in_user) AND e.target < beyond
-                    UNION ALL
-                    SELECT e.source AS n FROM unnest(frontier) f JOIN whence.graph_edges e ON e.target = f
-                    WHERE direction <> 'up' AND e.workspace_id = in_workspace AND e.build = in_build
-                      AND e.edge_type = ANY (kinds) AND (in_user IS NULL OR e.user_id = in_user) AND e.source < beyond
-                    UNION ALL
-                    SELECT hop.neighbour
-                    FROM whence.graph_session_neighbours(in_workspace, in_user, in_build, frontier, as_of) hop
-                    WHERE with_order
-                ) found
-                WHERE n NOT IN (SELECT unnest(visited))
+                SELECT DISTINCT n.node
+                FROM whence.graph_next(in_workspace, in_user, in_build, frontier, direction, kinds, as_of) n
+                WHERE n.node NOT IN (SELECT unnest(visited))
             );
         END IF;
         frontier := level;

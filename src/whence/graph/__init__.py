@@ -18,7 +18,6 @@ from whence.graph.bounds import Bounds, Cursor, invalid, meta, walk_of
 from whence.graph.context import Question
 from whence.graph.drawing import (
     MAX_EDGES,
-    MAX_EDGES_A_NODE,
     Drawing,
     Rows,
     Told,
@@ -199,7 +198,7 @@ class Graph:
             "after_depth": start.depth,
             "after_node": start.node,
             "as_of": None if start.is_first else start.as_of,
-            "max_edges": MAX_EDGES_A_NODE + 1,
+            "max_edges": MAX_EDGES + 1,
         }
         rows = await (await tx.execute(_SQL["reach"], values, binary=True)).fetchall()
         if not rows:
@@ -210,10 +209,10 @@ class Graph:
         inside = [row for row in found if row[1] <= bounds.max_depth]
         page = inside[: bounds.max_nodes]
         nodes = [row[0] for row in page]
-        events = {row[0] >> 6: self._ledger.event(row[9:]) for row in page if row[9] is not None}
+        events = {row[0] >> 6: self._ledger.event(row[10:]) for row in page if row[10] is not None}
         # An edge is given with its source, whether or not its target is within the bounds.
-        edges = [edge for row in page if row[5] for edge in edges_from(row[0], *row[5:9])]
-        cut = len(inside) < len(found) or any(len(row[5] or ()) > MAX_EDGES_A_NODE for row in page)
+        edges = [edge for row in found if row[5] for edge in edges_from(set(nodes), *row[5:10])]
+        cut = len(inside) < len(found) or len(edges) > MAX_EDGES
         if direction == "both":
             edges += await read_order(tx, scope, build, nodes, as_of)
         told = {row[0]: _told(direction, row[1]) for row in page}

@@ -22,7 +22,6 @@ from whence.ledger.payloads import KeyRow
 from whence.wire import AtlasEdge, AtlasNode, EdgeType, NodeType, Provenance, StoredEvent
 
 MAX_EDGES = 25_000
-MAX_EDGES_A_NODE = 1_100
 MAX_TEXT_BYTES = 4 << 20
 """Payloads that are read for the texts of one answer; events past that have none."""
 
@@ -60,17 +59,12 @@ class Rows:
     edges: list[Edge]
 
 
-def edges_from(
-    source: int,
-    targets: Sequence[int],
-    kinds: Sequence[int],
-    roles: Sequence[str | None],
-    scores: Sequence[float | None],
-) -> list[Edge]:
-    """The edges of one node, from columns."""
+def edges_from(nodes: set[int], *columns: Sequence[Any]) -> list[Edge]:
+    """The edges of which these nodes are the sources, from columns."""
     return [
         Edge(source, target, EDGE_TYPES[kind], role, score)
-        for target, kind, role, score in zip(targets, kinds, roles, scores, strict=True)
+        for source, target, kind, role, score in zip(*columns, strict=True)
+        if source in nodes
     ]
 
 

@@ -330,28 +330,30 @@ WITH start AS MATERIALIZED (
         %(max_depth)s::integer, %(after_depth)s::integer, %(after_node)s::bigint, %(max_nodes)s::integer,
         coalesce(%(as_of)s::bigint, s.reached)
     ) r
+), edges AS MATERIALIZED (
+    SELECT array_agg(source) AS sources, array_agg(target) AS targets, array_agg(edge_type) AS edge_types,
+        array_agg(role::text) AS roles, array_agg(score) AS scores
+    FROM (
+        SELECT source, target, edge_type, role, score FROM whence.graph_edges
+        WHERE workspace_id = %(workspace_id)s AND build = (SELECT build FROM start)
+          AND source = ANY (ARRAY(SELECT node FROM page)) AND edge_type = ANY (%(kinds)s::smallint[])
+          AND target < (coalesce(%(as_of)s::bigint, (SELECT reached FROM start)) + 1) << 6
+          AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
+        ORDER BY source, edge_type, target LIMIT %(max_edges)s::bigint
+    ) found
 )
-SELECT p.node, p.depth, s.global_position, s.build, s.reached, g.targets, g.edge_types, g.roles, g.scores, {envelope}
+SELECT p.node, p.depth, s.global_position, s.build, s.reached, g.sources, g.targets, g.edge_types, g.roles, g.scores,
+    {envelope}
 FROM start s
 LEFT JOIN page p ON true
-LEFT JOIN LATERAL (
-    SELECT array_agg(target) AS targets, array_agg(edge_type) AS edge_types, array_agg(role::text) AS roles,
-        array_agg(score) AS scores
-    FROM (
-        SELECT target, edge_type, role, score FROM whence.graph_edges
-        WHERE workspace_id = %(workspace_id)s AND build = s.build AND source = p.node
-          AND edge_type = ANY (%(kinds)s::smallint[])
-          AND target < (coalesce(%(as_of)s::bigint, s.reached) + 1) << 6
-          AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
-        ORDER BY edge_type, target LIMIT %(max_edges)s::bigint
-    ) edges
-) g ON true
--- Looked up one by one: the planner does not know how few they are, and would read all events.
-LEFT JOIN LATERAL (
+-- All of them in one row: neighbours in the index, they take one search together.
+LEFT JOIN edges g ON p.node = (SELECT node FROM page LIMIT 1)
+LEFT JOIN (
+    -- By an array, and apart: the planner does not know how few they are, and would read all events.
     SELECT * FROM whence.events
-    WHERE workspace_id = %(workspace_id)s AND global_position = p.position
-      AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s) LIMIT 1
-) e ON true
+    WHERE workspace_id = %(workspace_id)s AND global_position = ANY (ARRAY(SELECT position FROM page))
+      AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s) OFFSET 0
+) e ON e.global_position = p.position
 ORDER BY p.depth, p.node;
 
 -- name: last_of_session

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -46,7 +46,8 @@ _of_event = {name: attrgetter(name) for name in _COLUMNS}
 _CONTENT = (*_COLUMNS, "payload", "measures")
 
 
-class Entry(NamedTuple):
+# Many are alive at once, and none is part of a cycle: the garbage collector need not look at them.
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """An event that is ready to be stored: checked, stamped with its user, its payload sealed."""
 
     event: Event
@@ -59,7 +60,7 @@ class Entry(NamedTuple):
 Status = Literal["accepted", "duplicate", "conflict", "rejected"]
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What became of one entry."""
 
     status: Status

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import psycopg
 import structlog
@@ -27,6 +28,8 @@ MAX_QUEUED_BYTES = 128 << 20
 LARGE_BATCH_EVENTS = 200
 SLICE_EVENTS = 100
 HALVED_WAITERS = 32
+ENCODED_WAITERS = 64
+"""So many small appends are encoded together as soon as they wait, while the database is busy with others."""
 GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QUEUED_EVENTS)
 
 # What the database refuses although the event passed our own checks.
@@ -41,17 +44,39 @@ class _Waiting:
     size: int
     outcomes: asyncio.Future[list[Outcome]]
     block: Block | None
-    """A large batch is encoded before it waits, while the database is busy with another."""
+    """A large batch is encoded before it waits."""
 
     def fail(self, error: WhenceError) -> None:
         if not self.outcomes.done():
             self.outcomes.set_exception(error)
 
 
+class _Group(NamedTuple):
+    """What is stored together: small appends, of which the first may be encoded already, and then a large one."""
+
+    waiting: list[_Waiting]
+    encoded: list[Block]
+
+    def block(self, entries: Sequence[Entry]) -> Block | None:
+        large = self.waiting[-1].block
+        blocks = list(self.encoded)
+        between = entries[sum(block.count for block in blocks) : len(entries) - (large.count if large else 0)]
+        if between:
+            block = _encoded(between)
+            if block is None:
+                return None
+            blocks.append(block)
+        return Block.joined([*blocks, large] if large else blocks)
+
+
 @dataclass
 class _Lane:
     small: list[_Waiting] = field(default_factory=list[_Waiting])
     large: deque[_Waiting] = field(default_factory=deque[_Waiting])
+    encoded: list[Block] = field(default_factory=list[Block])
+    """Of the first of the small ones."""
+    unencoded: int = 0
+    busy: bool = False
     queued_events: int = 0
     queued_bytes: int = 0
     worker: asyncio.Task[None] | None = None
@@ -59,21 +84,32 @@ class _Lane:
     def put(self, waiting: _Waiting) -> None:
         self.queued_events += len(waiting.entries)
         self.queued_bytes += waiting.size
-        (self.large if waiting.block else self.small).append(waiting)
+        if waiting.block:
+            self.large.append(waiting)
+            return
+        self.small.append(waiting)
+        self.unencoded += 1
+        if self.busy and self.unencoded == ENCODED_WAITERS:
+            block = _encoded([entry for one in self.small[-ENCODED_WAITERS:] for entry in one.entries])
+            if block is not None:
+                self.encoded.append(block)
+                self.unencoded = 0
 
-    def take(self, first: bool) -> list[_Waiting]:
+    def take(self) -> _Group | None:
         """The next group.
 
         Many that wait for an idle lane are clients that one commit has answered together. Of them the first group takes
         half: from then on the halves take turns, one here and one in the database.
         """
-        share = len(self.small) // 2 if first and len(self.small) >= HALVED_WAITERS else len(self.small)
-        group, self.small = self.small[:share], self.small[share:]
+        share = len(self.small) if self.busy or len(self.small) < HALVED_WAITERS else len(self.small) // 2
+        group, self.small = _Group(self.small[:share], self.encoded), self.small[share:]
+        self.encoded, self.unencoded = [], len(self.small)
         if self.large:
-            group.append(self.large.popleft())
-        self.queued_events -= sum(len(waiting.entries) for waiting in group)
-        self.queued_bytes -= sum(waiting.size for waiting in group)
-        return group
+            group.waiting.append(self.large.popleft())
+        self.queued_events -= sum(len(waiting.entries) for waiting in group.waiting)
+        self.queued_bytes -= sum(waiting.size for waiting in group.waiting)
+        self.busy = bool(group.waiting)
+        return group if group.waiting else None
 
 
 def _nobody() -> None:
@@ -123,13 +159,12 @@ class Coalescer:
     async def _work(self, workspace_id: str, lane: _Lane) -> None:
         """Stores group after group. The next one is sent before the last one's senders are told, and get busy here."""
         tell = _nobody
-        first = True
         try:
-            while group := lane.take(first):
+            while group := lane.take():
                 storing = asyncio.ensure_future(self._store_group(workspace_id, group))
                 await asyncio.sleep(0)
                 tell()
-                tell, first = await storing, False
+                tell = await storing
                 if not lane.small and not lane.large:
                     tell()
                     tell = _nobody
@@ -139,24 +174,24 @@ class Coalescer:
             for waiting in (*lane.small, *lane.large):
                 waiting.fail(Overloaded("shutting down"))
 
-    async def _store_group(self, workspace_id: str, group: list[_Waiting]) -> Callable[[], None]:
+    async def _store_group(self, workspace_id: str, group: _Group) -> Callable[[], None]:
         """Returns what tells the senders, whatever became of their entries."""
-        entries = [entry for waiting in group for entry in waiting.entries]
+        entries = [entry for waiting in group.waiting for entry in waiting.entries]
         self._group_sizes.observe(len(entries))
         try:
-            outcomes = await self._store(workspace_id, entries, group[-1].block)
+            outcomes = await self._store(workspace_id, entries, group.block(entries))
         except BaseException as error:
-            for waiting in group:
+            for waiting in group.waiting:
                 waiting.fail(_as_answer(error))
             if not isinstance(error, Exception):
                 raise
             return _nobody
         self._count(outcomes)
-        return lambda: self._tell(workspace_id, group, outcomes)
+        return lambda: self._tell(workspace_id, group.waiting, outcomes)
 
-    def _tell(self, workspace_id: str, group: list[_Waiting], outcomes: list[Outcome]) -> None:
+    def _tell(self, workspace_id: str, told: list[_Waiting], outcomes: list[Outcome]) -> None:
         start = 0
-        for waiting in group:
+        for waiting in told:
             end = start + len(waiting.entries)
             if not waiting.outcomes.done():
                 waiting.outcomes.set_result(outcomes[start:end])
@@ -168,11 +203,11 @@ class Coalescer:
     async def _store(self, workspace_id: str, entries: Sequence[Entry], encoded: Block | None = None) -> list[Outcome]:
         """As if none was stored before, which is nearly always so; else with a look at each; else in halves.
 
-        `encoded` is the last of the entries, where they have been encoded already.
+        `encoded` is the entries, where they have been encoded already.
         """
         try:
             try:
-                return await self._store_fresh(workspace_id, _block(entries, encoded))
+                return await self._store_fresh(workspace_id, encoded or Block.of(entries))
             except (psycopg.errors.UniqueViolation, Unavailable):
                 # Some are stored already, or the connection was lost and they may be.
                 async with self._database.transaction(Scope(workspace_id)) as tx:
@@ -194,25 +229,23 @@ class Coalescer:
 
 
 async def _encode_in_slices(entries: Sequence[Entry]) -> Block | None:
-    """Lets others run in between: the group under way should not wait for this one's encoding.
-
-    None where an entry cannot be encoded; which one comes out when the group is halved.
-    """
+    """Lets others run in between: the group under way should not wait for this one's encoding."""
     blocks: list[Block] = []
     for start in range(0, len(entries), SLICE_EVENTS):
-        try:
-            blocks.append(Block.of(entries[start : start + SLICE_EVENTS]))
-        except ValueError:
+        block = _encoded(entries[start : start + SLICE_EVENTS])
+        if block is None:
             return None
+        blocks.append(block)
         await asyncio.sleep(0)
     return Block.joined(blocks)
 
 
-def _block(entries: Sequence[Entry], encoded: Block | None) -> Block:
-    if encoded is None:
+def _encoded(entries: Sequence[Entry]) -> Block | None:
+    """None where an entry cannot be encoded; which one comes out when its group is halved."""
+    try:
         return Block.of(entries)
-    others = entries[: len(entries) - encoded.count]
-    return Block.joined([Block.of(others), encoded]) if others else encoded
+    except ValueError:
+        return None
 
 
 def _refusal(error: Exception) -> FieldError:

@@ -136,7 +136,9 @@ FROM (
       AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
 ) p
 JOIN whence.events e ON e.workspace_id = p.workspace_id AND e.global_position = p.global_position
-WHERE p.bytes_so_far <= %(max_bytes)s::bigint
+-- Said of the events too: else the planner may merge the two in order, from the first event of the workspace on.
+WHERE e.workspace_id = %(workspace_id)s AND e.global_position = ANY (%(positions)s::bigint[])
+  AND p.bytes_so_far <= %(max_bytes)s::bigint
 ORDER BY p.global_position;
 
 -- name: events_at
