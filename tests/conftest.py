@@ -86,6 +86,12 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("WHENCE_", "OTEL_"))}
 
 
+def whence(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command, run to its end."""
+    command = [sys.executable, "-m", "whence", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment() | environment)
+
+
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("whence") / "data"

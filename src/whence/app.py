@@ -20,6 +20,8 @@ from whence.graph.project import Projector
 from whence.identity import Identity
 from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
+from whence.memory import Memory
+from whence.memory.profiles import Profiles
 from whence.models.embedder import WordLlamaEmbedder
 from whence.settings import Settings
 
@@ -33,6 +35,7 @@ class App:
     database: Database
     identity: Identity
     ledger: Ledger
+    memory: Memory
     graph: Graph
     projector: Projector
     registry: CollectorRegistry
@@ -56,6 +59,7 @@ class Logins:
 @asynccontextmanager
 async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncGenerator[App]:
     """Everything that a command or the server works with, on a schema that is up to date."""
+    profiles = Profiles(settings.profiles, settings.agents)
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
             await asyncio.to_thread(_migrate, logins.owner)
@@ -70,6 +74,7 @@ async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncGene
                     database=database,
                     identity=Identity(database, clock),
                     ledger=ledger,
+                    memory=Memory(database, ledger, clock, embedder, profiles),
                     graph=Graph(database, ledger, embedder),
                     projector=Projector(database, ledger, clock, embedder, registry),
                     registry=registry,

@@ -6,6 +6,7 @@
     │   ├── TooLarge            a stated limit was passed
     │   └── UnsupportedMedia    a content type that is not spoken here
     ├── Unauthenticated         no key, or a key that is not valid
+    ├── Forbidden               the key is valid, and not for this
     ├── NotFound                missing, or somebody else's: the caller cannot tell which
     ├── Conflict                the same id was stored earlier with other content
     ├── NotSealed               the event is stored, and no seal covers it yet
@@ -69,6 +70,12 @@ class Unauthenticated(WhenceError):
     code = "unauthenticated"
     status = 401
     title = "Not authenticated"
+
+
+class Forbidden(WhenceError):
+    code = "forbidden"
+    status = 403
+    title = "Forbidden"
 
 
 class NotFound(WhenceError):

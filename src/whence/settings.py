@@ -53,6 +53,14 @@ class Settings(BaseSettings):
         default=32 << 20, description="The largest request body, before and after decompression."
     )
 
+    profiles: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Memory profiles of your own, by name; see the reference of profiles."
+    )
+    agents: dict[str, str] = Field(
+        default_factory=dict,
+        description="Which profile an agent has; one that is called like a profile has that one, others `gateway`.",
+    )
+
     @classmethod
     def settings_customise_sources(
         cls,

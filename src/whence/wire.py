@@ -220,3 +220,173 @@ class Health(msgspec.Struct, frozen=True):
     version: str
     failing: dict[str, str]
     """The parts that do not work, with the reason."""
+
+
+Tier = Literal["interaction", "session", "persistent"]
+Kind = Literal["episodic", "semantic", "procedural"]
+
+
+class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """Something that is so: one object for a subject and a predicate at a time."""
+
+    subject: str
+    predicate: str
+    object: str
+    confidence: float | None = None
+
+
+class Remember(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):
+    """What is to be remembered."""
+
+    agent: str
+    tier: Tier
+    kind: Kind
+    text: str
+    user_id: str | None = None
+    """Whose memory it is, where an administrator writes; a user's own otherwise."""
+    subject_id: str | None = None
+    """Whom it is about, if not the user: the person by whose erasure it goes."""
+    session_id: str | None = None
+    interaction_id: str | None = None
+    run_id: UUID | None = None
+    world_id_context: str | None = None
+    fact: Fact | None = None
+    key: str | None = None
+    """What a procedure is for: a new one takes the place of an old one with the same key."""
+    valid_at: AwareTime | None = None
+    derived_from: tuple[UUID, ...] = ()
+    importance: float | None = None
+    memory_id: UUID | None = None
+    """Chosen by the sender, to be able to send again; else it is made here."""
+    embedding: tuple[float, ...] | None = None
+    """What the text is like, where the sender knows better than the server's embedder."""
+
+
+class Remembered(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What became of it. `reinforced`: it was known already, and is told once more."""
+
+    memory_id: UUID
+    event_id: UUID
+    position: int
+    status: Literal["stored", "reinforced"]
+    superseded: tuple[UUID, ...] = ()
+    sanitised: dict[str, int] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class RememberedBatch(msgspec.Struct, frozen=True):
+    stored: int
+    rejected: int
+    results: list["RememberedItem"]
+
+
+class RememberedItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One item of a batch: what became of it, or what is wrong with it."""
+
+    remembered: Remembered | None = None
+    errors: tuple[FieldError, ...] = ()
+
+
+class StoredMemory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A memory as it is kept. The order of the fields is that of the queries."""
+
+    memory_id: UUID
+    position: int
+    agent: str
+    profile: str
+    tier: Tier
+    kind: Kind
+    text: str
+    user_id: str | None
+    session_id: str | None
+    interaction_id: str | None
+    run_id: UUID | None
+    world_id_context: str | None
+    fact: Fact | None
+    key: str | None
+    importance: float
+    valid_at: datetime
+    invalid_at: datetime | None
+    invalidated_at: datetime | None
+    invalidated_by: UUID | None
+    superseded_at: datetime | None
+    superseded_by: UUID | None
+    recorded_at: datetime
+    deleted_at: datetime | None
+    told_count: int
+    access_count: int
+    accessed_at: datetime | None
+    said_by: str | None
+    sanitised: dict[str, int] | None
+
+
+class MemoryPage(msgspec.Struct, frozen=True):
+    memories: list[StoredMemory]
+    next: int | None
+    """Where the next page begins: give it as `before`."""
+
+
+class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who told it, or what it was derived from; with the event that said so."""
+
+    source: str
+    role: Literal["told", "event", "memory"]
+    event_id: UUID
+    position: int
+    said_by: str | None
+    confidence: float | None
+    told_at: datetime
+    event: StoredEvent | None = None
+    """The envelope of an event that it was derived from, where the caller may see it."""
+
+
+class MemoryRecall(msgspec.Struct, frozen=True):
+    recall_id: UUID
+    recalled_at: datetime
+    user_id: str | None
+    agent: str | None
+    rank: int
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why it is believed, since when, and who says so."""
+
+    memory: StoredMemory
+    summary: str
+    sources: list[MemorySource]
+    superseded: list[UUID]
+    recalls: list[MemoryRecall]
+
+
+class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What is to be recalled: what held at `as_of`, as far as it was known at `known_at`."""
+
+    agent: str | None = None
+    tiers: tuple[Tier, ...] | None = None
+    kinds: tuple[Kind, ...] | None = None
+    session_id: str | None = None
+    subject: str | None = None
+    predicate: str | None = None
+    as_of: AwareTime | None = None
+    known_at: AwareTime | None = None
+    top_k: int = 10
+
+
+class Recalled(msgspec.Struct, frozen=True):
+    recall_id: UUID
+    hits: list[StoredMemory]
+
+
+class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One turn of an agent. The last one of an instance is its state."""
+
+    run_id: UUID
+    agent: str
+    instance: str
+    task_type: str | None
+    session_id: str | None
+    status: Literal["running", "completed", "failed"]
+    turn: int
+    started_at: datetime
+    ended_at: datetime | None
+    user_id: str | None

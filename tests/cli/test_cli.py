@@ -12,14 +12,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from conftest import clean_environment, serving
+from conftest import clean_environment, serving, whence
 from samples import sample
 from whence.db import embedded
-
-
-def whence(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "whence", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment() | environment)
 
 
 @pytest.fixture(scope="module")

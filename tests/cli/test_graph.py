@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 from prov.model import ProvDocument
 
-from conftest import Workspace, clean_environment, serving
+from conftest import Workspace, clean_environment, serving, whence
 from samples import event, sample
 from whence.app import App
-
-
-def whence(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "whence", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from whence.app import (
 )
 from whence.cli.doctor import examine
 from whence.cli.graph import Output, run_rebuild, show_lineage
+from whence.cli.memory import run_remember, show_explanation
 from whence.cli.seals import expected_root, show_seal, show_verification
 from whence.cli.tail import show_tail
 from whence.cli.terminal import print_plain
@@ -38,7 +39,9 @@ from whence.graph.bounds import DEFAULT_NODES, MAX_DEPTH, MAX_NODES, Bounds
 from whence.identity import ADMIN_USER
 from whence.ledger.verify import Expected
 from whence.logs import configure_logs
+from whence.memory.profiles import DEFAULT_PROFILE
 from whence.settings import Settings, load_settings
+from whence.wire import Kind, Remember, Tier
 from whence.worker import work
 
 
@@ -237,16 +240,65 @@ def lineage(  # noqa: PLR0913, PLR0917 (options of a command)
 
 
 @cli.command()
-def rebuild(
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare only, and leave the graph in use as it is.")
-    ] = False,
+def remember(  # noqa: PLR0913, PLR0917 (options of a command)
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to remember.")],
+    user: Annotated[str | None, typer.Option(help="Whose memory it is.")] = None,
+    agent: Annotated[str, typer.Option(help="The agent whose memory it is.")] = DEFAULT_PROFILE,
+    tier: Annotated[Tier, typer.Option(help="How long it stays.")] = "persistent",
+    kind: Annotated[Kind, typer.Option(help="What it is.")] = "semantic",
+    session: Annotated[str | None, typer.Option(help="The session, for that tier.")] = None,
+    interaction: Annotated[str | None, typer.Option(help="The thread, for that tier.")] = None,
+    world: Annotated[str | None, typer.Option(help="The world whose canon it must not repeat.")] = None,
+    key: Annotated[str | None, typer.Option(help="What a procedure is for.")] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Build the graph again from the ledger, compare it with the one in use, and replace that."""
+    """Remember something."""
+
+    async def act(app: App) -> None:
+        request = Remember(
+            agent=agent,
+            tier=tier,
+            kind=kind,
+            text=text,
+            user_id=user,
+            session_id=session,
+            interaction_id=interaction,
+            world_id_context=world,
+            key=key,
+        )
+        await run_remember(app, workspace, request, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@cli.command()
+def explain(
+    memory: Annotated[UUID, typer.Argument(metavar="ID", help="The id of a memory.")],
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Why a memory is believed, since when, and who says so."""
+
+    async def act(app: App) -> None:
+        await show_explanation(app, workspace, memory, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@cli.command()
+def rebuild(
+    verify: Annotated[bool, typer.Option("--verify", help="Compare only, and leave what is in use as it is.")] = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Build the graph and the memory again from the ledger, compare them with those in use, and replace those."""
 
     async def act(app: App) -> None:
         equal = await run_rebuild(app, workspace, verify, as_json)

@@ -9,7 +9,9 @@ import msgspec
 from rich.console import Console
 
 from whence.app import App
+from whence.cli import memory
 from whence.cli.lineage import print_lineage
+from whence.cli.memory import rebuild_memory, tell_memory
 from whence.cli.terminal import must_exist, print_plain, progress
 from whence.db import Scope
 from whence.errors import SetupError
@@ -52,15 +54,18 @@ def _write(path: Path, content: bytes) -> None:
 
 
 async def run_rebuild(app: App, workspace: str, verify: bool, as_json: bool) -> bool:
-    """Rebuilds with a bar on the terminal; says whether both graphs were equal."""
+    """Rebuilds memory and graph with a bar on the terminal; says whether what was in use was equal."""
     await must_exist(app, workspace)
-    with progress("building from the ledger") as advance:
+    remembered = await rebuild_memory(app, workspace, verify)
+    with progress("graph from the ledger") as advance:
         report = await rebuild(app.database, app.projector, app.clock, workspace, verify, advance)
     if as_json:
-        print_plain(json.dumps(_as_json(report)))
+        print_plain(json.dumps({**_as_json(report), "memory": memory.as_json(remembered)}))
     else:
-        _tell(Console(highlight=False, soft_wrap=True), report)
-    return report.equal
+        console = Console(highlight=False, soft_wrap=True)
+        _tell(console, report)
+        tell_memory(console, remembered)
+    return report.equal and remembered.equal
 
 
 def _tell(console: Console, report: Report) -> None:

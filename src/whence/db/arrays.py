@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final, Self
 from uuid import UUID
 
+import numpy as np
+import numpy.typing as npt
 import psycopg
 from psycopg import pq
 from psycopg.adapt import Buffer, Dumper
@@ -19,6 +21,9 @@ _HEADER: Final = struct.Struct("!iiiii").pack
 _LENGTH: Final = struct.Struct("!i").pack
 _EIGHT_BYTES: Final = struct.Struct("!iq").pack
 _TWO_BYTES: Final = struct.Struct("!ih").pack
+_FOUR_BYTES: Final = struct.Struct("!ii").pack
+_FLOAT: Final = struct.Struct("!if").pack
+_REAL: Final = np.dtype([("length", ">i4"), ("value", ">f4")])
 _SIXTEEN: Final = _LENGTH(16)
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -83,6 +88,14 @@ def _smallint(value: int) -> bytes:
     return _TWO_BYTES(2, value)
 
 
+def _integer(value: int) -> bytes:
+    return _FOUR_BYTES(4, value)
+
+
+def _real(value: float) -> bytes:
+    return _FLOAT(4, value)
+
+
 class Texts(Array):
     type_name = "text"
     encode = staticmethod(_text)
@@ -108,6 +121,26 @@ class Smallints(Array):
     encode = staticmethod(_smallint)
 
 
+class Integers(Array):
+    type_name = "int4"
+    encode = staticmethod(_integer)
+
+
+class Reals(Array):
+    """Made of vectors whole: see `of_vectors`."""
+
+    type_name = "float4"
+    encode = staticmethod(_real)
+
+    @classmethod
+    def of_vectors(cls, vectors: Sequence[npt.NDArray[np.float32]]) -> Self:
+        """The components of all vectors, one after the other."""
+        joined = np.concatenate(vectors)
+        data = np.empty(len(joined), _REAL)
+        data["length"], data["value"] = 4, joined
+        return cls(len(joined), data.tobytes())
+
+
 def scalar(array: type[Array], value: Any) -> bytes:
     """One value in the binary form, without the length that stands before it in an array."""
     return array.encode(value)[4:]
@@ -129,5 +162,5 @@ def _register(array: type[Array]) -> None:
     psycopg.adapters.register_dumper(array, type(f"{array.__name__}Dumper", (_ArrayDumper,), members))
 
 
-for _array in (Texts, Byteas, Uuids, Times, Smallints):
+for _array in (Texts, Byteas, Uuids, Times, Smallints, Integers, Reals):
     _register(_array)

@@ -18,6 +18,38 @@ CREATE TYPE whence.edge_role AS ENUM (
 
 ALTER TYPE whence.edge_role OWNER TO whence_owner;
 
+CREATE TYPE whence.remembered AS (
+	place bigint,
+	event_id uuid,
+	recorded_at timestamp with time zone,
+	user_id text,
+	subject_id text,
+	said_by text,
+	agent text,
+	profile text,
+	tier text,
+	kind text,
+	session_id text,
+	interaction_id text,
+	run_id uuid,
+	world_id_context text,
+	body text,
+	body_hash text,
+	conflict_key text,
+	fact_subject text,
+	fact_predicate text,
+	fact_object text,
+	object_key text,
+	confidence double precision,
+	importance double precision,
+	valid_at timestamp with time zone,
+	conflict text,
+	sources jsonb,
+	sanitised jsonb
+);
+
+ALTER TYPE whence.remembered OWNER TO whence_owner;
+
 CREATE FUNCTION whence.graph_name_key(entity_type text, name text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -154,6 +186,326 @@ CREATE FUNCTION whence.graph_session_neighbours(in_workspace text, in_user text,
 $$;
 
 ALTER FUNCTION whence.graph_session_neighbours(in_workspace text, in_user text, in_build integer, nodes bigint[], as_of bigint) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.guard_canon() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+    SET "pg_trgm.similarity_threshold" TO '0.85'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    shadowed record;
+BEGIN
+    IF NEW.kind <> 'semantic' OR NEW.world_id_context IS NULL OR length(NEW.body) < 100 THEN
+        RETURN NEW;
+    END IF;
+    IF NEW.workspace_id IS DISTINCT FROM current_setting('app.workspace_id', true) THEN
+        -- Row-level security will refuse the row; it must not learn anything before that.
+        RETURN NEW;
+    END IF;
+    -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and would
+    -- compare all rules of the world, at 25 microseconds each.
+    SELECT r.rule_id, similarity(r.body, NEW.body) AS alike INTO shadowed
+    FROM (SELECT * FROM whence.canon_rules c WHERE c.body % NEW.body OFFSET 0) r
+    WHERE r.workspace_id = NEW.workspace_id AND r.world_id = NEW.world_id_context
+      AND similarity(r.body, NEW.body) > 0.85
+    ORDER BY alike DESC, r.rule_id LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the text repeats rule % of world %', shadowed.rule_id, NEW.world_id_context USING
+            ERRCODE = '23514', CONSTRAINT = 'memories_canon', TABLE = 'memories', SCHEMA = 'whence',
+            DETAIL = format('rule %s, %s alike', shadowed.rule_id, round(shadowed.alike::numeric, 2));
+    END IF;
+    RETURN NEW;
+END $$;
+
+ALTER FUNCTION whence.guard_canon() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, recorded_at timestamp with time zone, documents jsonb) RETURNS SETOF jsonb
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    document jsonb;
+    start bigint := base;
+    at_position bigint;
+    at timestamptz;
+    changed integer;
+    turns integer;
+    plain record;
+    done bigint[] := '{}';
+BEGIN
+    IF start IS NULL THEN
+        SELECT h.last_position - events INTO start FROM whence.workspace_heads h WHERE h.workspace_id = in_workspace;
+    END IF;
+    -- A rule that is set or dropped among them guards what comes after it, so then their order matters.
+    IF jsonb_array_length(documents) > 1 AND NOT documents @? '$[*] ? (@.effect like_regex "_rule$")' THEN
+        FOR plain IN
+            SELECT * FROM whence.memory_remember_plain(in_workspace, start, memory_apply.recorded_at, documents)
+        LOOP
+            done := done || plain.place;
+            RETURN NEXT plain.came_of;
+        END LOOP;
+    END IF;
+    FOR document IN
+        SELECT d FROM jsonb_array_elements(documents) d WHERE NOT (d->>'place')::bigint = ANY (done)
+    LOOP
+        at_position := start + (document->>'place')::bigint;
+        at := coalesce((document->>'recorded_at')::timestamptz, memory_apply.recorded_at);
+        CASE document->>'effect'
+        WHEN 'remember' THEN
+            RETURN NEXT whence.memory_remember(
+                in_workspace,
+                jsonb_populate_record(NULL::whence.remembered, document || jsonb_build_object('recorded_at', at)),
+                at_position);
+        WHEN 'forget' THEN
+            UPDATE whence.memories m SET deleted_at = at
+            WHERE m.workspace_id = in_workspace AND m.memory_id = (document->>'memory_id')::uuid AND m.deleted_at IS NULL;
+            GET DIAGNOSTICS changed = ROW_COUNT;
+            RETURN NEXT jsonb_build_object('place', document->'place', 'changed', changed);
+        WHEN 'recall' THEN
+            INSERT INTO whence.recalls (workspace_id, recall_id, position, user_id, agent, recalled_at)
+            VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'agent', at);
+            INSERT INTO whence.recall_hits (workspace_id, memory_id, recall_id, user_id, rank)
+            SELECT in_workspace, hit.value::uuid, (document->>'event_id')::uuid, document->>'user_id', hit.ordinality
+            FROM jsonb_array_elements_text(document->'hits') WITH ORDINALITY hit;
+            UPDATE whence.memories m SET access_count = m.access_count + 1, accessed_at = at
+            FROM jsonb_array_elements_text(document->'hits') hit
+            WHERE m.workspace_id = in_workspace AND m.memory_id = hit::uuid;
+            RETURN NEXT jsonb_build_object('place', document->'place');
+        WHEN 'start_run' THEN
+            SELECT coalesce(max(r.turn), 0) + 1 INTO turns FROM whence.runs r
+            WHERE r.workspace_id = in_workspace AND r.owner = coalesce(document->>'user_id', '')
+              AND r.agent = document->>'agent' AND r.instance = document->>'instance';
+            INSERT INTO whence.runs (workspace_id, run_id, position, user_id, agent, instance, task_type, session_id,
+                status, turn, started_at)
+            VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'agent',
+                document->>'instance', document->>'task_type', document->>'session_id', 'running', turns, at);
+            RETURN NEXT jsonb_build_object('place', document->'place', 'turn', turns);
+        WHEN 'end_run' THEN
+            -- The first end counts.
+            UPDATE whence.runs r SET status = document->>'status', ended_at = at, end_event_id = (document->>'event_id')::uuid
+            WHERE r.workspace_id = in_workspace AND r.run_id = (document->>'run_id')::uuid AND r.status = 'running';
+            GET DIAGNOSTICS changed = ROW_COUNT;
+            RETURN NEXT jsonb_build_object('place', document->'place', 'changed', changed);
+        WHEN 'set_rule' THEN
+            INSERT INTO whence.canon_rules (workspace_id, world_id, rule_id, body, updated_at)
+            VALUES (in_workspace, document->>'world_id', document->>'rule_id', document->>'body', at)
+            ON CONFLICT (workspace_id, world_id, rule_id) DO UPDATE SET body = excluded.body, updated_at = excluded.updated_at;
+            RETURN NEXT jsonb_build_object('place', document->'place');
+        WHEN 'drop_rule' THEN
+            DELETE FROM whence.canon_rules c
+            WHERE c.workspace_id = in_workspace AND c.world_id = document->>'world_id' AND c.rule_id = document->>'rule_id';
+            GET DIAGNOSTICS changed = ROW_COUNT;
+            RETURN NEXT jsonb_build_object('place', document->'place', 'changed', changed);
+        END CASE;
+    END LOOP;
+END $_$;
+
+ALTER FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, recorded_at timestamp with time zone, documents jsonb) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.memory_clear(in_workspace text) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY whence.memory_tables() LOOP
+        EXECUTE format('DELETE FROM whence.%I WHERE workspace_id = $1', name) USING in_workspace;
+    END LOOP;
+END $_$;
+
+ALTER FUNCTION whence.memory_clear(in_workspace text) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.memory_digests(in_workspace text) RETURNS TABLE(name text, digest bytea)
+    LANGUAGE plpgsql STABLE
+    AS $_$
+BEGIN
+    FOREACH name IN ARRAY whence.memory_tables() LOOP
+        EXECUTE format(
+            'SELECT sha256(string_agg(row_digest, ''''::bytea ORDER BY row_digest)) FROM ('
+            ' SELECT sha256(convert_to((to_jsonb(t) - ''workspace_id'')::text, ''UTF8'')) AS row_digest'
+            ' FROM whence.%I t WHERE t.workspace_id = $1) rows', name) INTO digest USING in_workspace;
+        RETURN NEXT;
+    END LOOP;
+END $_$;
+
+ALTER FUNCTION whence.memory_digests(in_workspace text) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.memory_remember(in_workspace text, m whence.remembered, at_position bigint) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    in_owner constant text := coalesce(m.user_id, '');
+    in_anchor constant text := CASE m.tier WHEN 'interaction' THEN m.interaction_id WHEN 'session' THEN m.session_id ELSE '' END;
+    same uuid;
+    was_confidence double precision;
+    fresh integer;
+    ends timestamptz;
+    ends_by uuid;
+    ends_learnt timestamptz;
+    replaced uuid[] := '{}';
+    counted bigint;
+    from_then timestamptz := m.valid_at;
+BEGIN
+    IF from_then IS NULL THEN
+        -- Now; and not before what was said now by somebody whose clock is ahead.
+        SELECT greatest(m.recorded_at, max(o.valid_at)) INTO from_then FROM whence.memories o
+        WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
+          AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+          AND o.valid_at = o.recorded_at;
+    END IF;
+    IF m.kind <> 'episodic' THEN
+        IF m.conflict_key IS NULL THEN
+            SELECT o.memory_id, o.confidence INTO same, was_confidence FROM whence.memories o
+            WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
+              AND o.anchor = in_anchor AND o.kind = m.kind AND o.body_hash = decode(m.body_hash, 'hex')
+              AND o.kind <> 'episodic' AND o.conflict_key IS NULL AND o.invalid_at IS NULL AND o.superseded_at IS NULL
+              AND o.deleted_at IS NULL;
+        ELSE
+            -- The one that holds at the time of this one.
+            SELECT o.memory_id, o.confidence INTO same, was_confidence FROM whence.memories o
+            WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
+              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key
+              AND o.object_key = m.object_key AND o.superseded_at IS NULL AND o.deleted_at IS NULL
+              AND o.valid_at <= from_then AND (o.invalid_at IS NULL OR o.invalid_at > from_then);
+        END IF;
+    END IF;
+    IF same IS NOT NULL THEN
+        INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
+            confidence, told_at)
+        SELECT in_workspace, same, s->>'source', s->>'role', at_position, m.event_id, m.user_id, m.said_by, m.confidence,
+            m.recorded_at
+        FROM jsonb_array_elements(m.sources) s ON CONFLICT DO NOTHING;
+        GET DIAGNOSTICS fresh = ROW_COUNT;
+        UPDATE whence.memories o SET
+            told_count = o.told_count + 1,
+            -- Sources that do not know of each other: the chance that both are wrong. One that repeats itself adds nothing.
+            confidence = CASE WHEN fresh > 0 AND m.confidence IS NOT NULL
+                THEN 1 - (1 - coalesce(o.confidence, 0)) * (1 - m.confidence) ELSE o.confidence END,
+            importance = greatest(o.importance, m.importance)
+        WHERE o.workspace_id = in_workspace AND o.memory_id = same;
+        RETURN jsonb_build_object('place', m.place, 'memory_id', same, 'status', 'reinforced', 'superseded', '[]'::jsonb);
+    END IF;
+    IF m.conflict = 'validity' AND m.conflict_key IS NOT NULL THEN
+        -- Facts of one subject and predicate follow one another in time, whatever the order in which they are learnt.
+        SELECT o.valid_at, o.memory_id INTO ends, ends_by FROM whence.memories o
+        WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
+          AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+          AND o.valid_at > from_then
+        ORDER BY o.valid_at LIMIT 1;
+        WITH ended AS (
+            UPDATE whence.memories o SET invalid_at = from_then, invalidated_at = m.recorded_at, invalidated_by = m.event_id
+            WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
+              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+              AND o.valid_at <= from_then AND (o.invalid_at IS NULL OR o.invalid_at > from_then)
+            RETURNING o.memory_id
+        )
+        SELECT coalesce(array_agg(memory_id ORDER BY memory_id), '{}') INTO replaced FROM ended;
+        ends_learnt := CASE WHEN ends IS NOT NULL THEN m.recorded_at END;
+    ELSIF m.conflict = 'supersede' AND m.conflict_key IS NOT NULL THEN
+        WITH ended AS (
+            UPDATE whence.memories o SET superseded_at = m.recorded_at, superseded_by = m.event_id
+            WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
+              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key
+              AND o.superseded_at IS NULL AND o.deleted_at IS NULL
+            RETURNING o.memory_id
+        )
+        SELECT coalesce(array_agg(memory_id ORDER BY memory_id), '{}') INTO replaced FROM ended;
+    END IF;
+    INSERT INTO whence.memories (
+        workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
+        interaction_id, run_id, world_id_context, body, body_hash, conflict_key, fact_subject, fact_predicate, fact_object,
+        object_key, confidence, importance, valid_at, invalid_at, invalidated_at, invalidated_by, recorded_at, sanitised
+    ) VALUES (
+        in_workspace, m.event_id, at_position, m.user_id, m.subject_id, m.said_by, m.agent, m.profile, m.tier, m.kind,
+        m.session_id, m.interaction_id, m.run_id, m.world_id_context, m.body, decode(m.body_hash, 'hex'), m.conflict_key,
+        m.fact_subject, m.fact_predicate, m.fact_object, m.object_key, m.confidence, m.importance, from_then, ends,
+        ends_learnt, ends_by, m.recorded_at, m.sanitised
+    );
+    INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
+        confidence, told_at)
+    SELECT in_workspace, m.event_id, s->>'source', s->>'role', at_position, m.event_id, m.user_id, m.said_by,
+        m.confidence, m.recorded_at
+    FROM jsonb_array_elements(m.sources) s ON CONFLICT DO NOTHING;
+    IF m.run_id IS NOT NULL THEN
+        INSERT INTO whence.memory_counts AS c (workspace_id, episodes) VALUES (in_workspace, 1)
+        ON CONFLICT (workspace_id) DO UPDATE SET episodes = c.episodes + 1
+        RETURNING c.episodes INTO counted;
+        IF counted > 100000 THEN
+            RAISE EXCEPTION 'the workspace has 100,000 episodes' USING
+                ERRCODE = '23514', CONSTRAINT = 'memories_episode_cap', TABLE = 'memories', SCHEMA = 'whence';
+        END IF;
+    END IF;
+    RETURN jsonb_build_object(
+        'place', m.place, 'memory_id', m.event_id, 'status', 'stored', 'superseded', to_jsonb(replaced),
+        'episodes', counted);
+END $$;
+
+ALTER FUNCTION whence.memory_remember(in_workspace text, m whence.remembered, at_position bigint) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb) RETURNS TABLE(place bigint, came_of jsonb)
+    LANGUAGE sql
+    AS $$
+    WITH given AS MATERIALIZED (
+        SELECT r.*, start + r.place AS at_position, coalesce(r.recorded_at, in_recorded_at) AS at,
+            decode(r.body_hash, 'hex') AS hash,
+            count(*) OVER (
+                PARTITION BY r.user_id, r.agent, r.tier, r.session_id, r.interaction_id, r.kind, r.body_hash
+            ) AS alike
+        FROM jsonb_populate_recordset(NULL::whence.remembered, documents) r
+        WHERE r.conflict_key IS NULL AND r.run_id IS NULL AND r.body IS NOT NULL
+    ), plain AS MATERIALIZED (
+        SELECT * FROM given g
+        WHERE g.kind = 'episodic' OR (g.alike = 1 AND NOT EXISTS (
+            SELECT 1 FROM whence.memories o
+            WHERE o.workspace_id = in_workspace AND o.owner = coalesce(g.user_id, '') AND o.agent = g.agent
+              AND o.tier = g.tier AND o.kind = g.kind AND o.body_hash = g.hash
+              AND o.anchor = CASE g.tier WHEN 'interaction' THEN g.interaction_id WHEN 'session' THEN g.session_id ELSE '' END
+              AND o.kind <> 'episodic' AND o.conflict_key IS NULL AND o.invalid_at IS NULL AND o.superseded_at IS NULL
+              AND o.deleted_at IS NULL
+        ))
+    ), stored AS (
+        INSERT INTO whence.memories (
+            workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
+            interaction_id, world_id_context, body, body_hash, fact_subject, fact_predicate, fact_object, confidence,
+            importance, valid_at, recorded_at, sanitised
+        )
+        SELECT in_workspace, event_id, at_position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
+            interaction_id, world_id_context, body, hash, fact_subject, fact_predicate, fact_object, confidence,
+            importance, coalesce(valid_at, at), at, sanitised
+        FROM plain
+    ), told AS (
+        INSERT INTO whence.memory_sources (
+            workspace_id, memory_id, source, role, position, event_id, user_id, said_by, confidence, told_at
+        )
+        SELECT in_workspace, event_id, s->>'source', s->>'role', at_position, event_id, user_id, said_by, confidence, at
+        FROM plain, jsonb_array_elements(sources) s
+        ON CONFLICT DO NOTHING
+    )
+    SELECT p.place, jsonb_build_object('place', p.place, 'memory_id', p.event_id, 'status', 'stored', 'superseded', '[]'::jsonb)
+    FROM plain p;
+$$;
+
+ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.memory_tables() RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT ARRAY['memories', 'memory_vectors', 'memory_sources', 'recalls', 'recall_hits', 'runs', 'canon_rules', 'memory_counts'];
+$$;
+
+ALTER FUNCTION whence.memory_tables() OWNER TO whence_owner;
+
+CREATE TABLE whence.canon_rules (
+    workspace_id text NOT NULL,
+    world_id text NOT NULL,
+    rule_id text NOT NULL,
+    body text NOT NULL,
+    updated_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY whence.canon_rules FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.canon_rules OWNER TO whence_owner;
 
 CREATE TABLE whence.edge_types (
     edge_type smallint NOT NULL,
@@ -344,6 +696,116 @@ ALTER TABLE whence.installation OWNER TO whence_owner;
 
 COMMENT ON COLUMN whence.installation.kek_id IS 'Names the key-encryption key that wraps the subject keys; never the key.';
 
+CREATE TABLE whence.memories (
+    workspace_id text NOT NULL,
+    memory_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    subject_id text NOT NULL,
+    said_by text,
+    agent text NOT NULL,
+    profile text NOT NULL,
+    tier text NOT NULL,
+    kind text NOT NULL,
+    session_id text,
+    interaction_id text,
+    anchor text GENERATED ALWAYS AS (
+CASE tier
+    WHEN 'interaction'::text THEN interaction_id
+    WHEN 'session'::text THEN session_id
+    ELSE ''::text
+END) STORED NOT NULL,
+    run_id uuid,
+    world_id_context text,
+    body text NOT NULL,
+    body_hash bytea NOT NULL,
+    conflict_key text,
+    fact_subject text,
+    fact_predicate text,
+    fact_object text,
+    object_key text,
+    confidence double precision,
+    importance double precision NOT NULL,
+    valid_at timestamp with time zone NOT NULL,
+    invalid_at timestamp with time zone,
+    invalidated_at timestamp with time zone,
+    invalidated_by uuid,
+    superseded_at timestamp with time zone,
+    superseded_by uuid,
+    recorded_at timestamp with time zone NOT NULL,
+    deleted_at timestamp with time zone,
+    told_count integer DEFAULT 1 NOT NULL,
+    access_count integer DEFAULT 0 NOT NULL,
+    accessed_at timestamp with time zone,
+    sanitised jsonb,
+    CONSTRAINT memories_confidence_range CHECK (((confidence >= (0)::double precision) AND (confidence <= (1)::double precision))),
+    CONSTRAINT memories_importance_range CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
+    CONSTRAINT memories_interaction_has_thread CHECK (((tier <> 'interaction'::text) OR (interaction_id IS NOT NULL))),
+    CONSTRAINT memories_kind_known CHECK ((kind = ANY (ARRAY['episodic'::text, 'semantic'::text, 'procedural'::text]))),
+    CONSTRAINT memories_session_has_session CHECK (((tier <> 'session'::text) OR (session_id IS NOT NULL))),
+    CONSTRAINT memories_tier_known CHECK ((tier = ANY (ARRAY['interaction'::text, 'session'::text, 'persistent'::text])))
+);
+
+ALTER TABLE ONLY whence.memories FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.memories OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.memories.memory_id IS 'The id of the event that told it first.';
+
+COMMENT ON COLUMN whence.memories.user_id IS 'The user whose it is; NULL where the profile anchors it on the workspace.';
+
+COMMENT ON COLUMN whence.memories.subject_id IS 'Under whose key the event is sealed; the empty text is the workspace.';
+
+COMMENT ON COLUMN whence.memories.invalid_at IS 'Semantic: when it stopped being so. It was learnt at invalidated_at.';
+
+COMMENT ON COLUMN whence.memories.superseded_at IS 'Procedural: when another took its place.';
+
+CREATE TABLE whence.memory_counts (
+    workspace_id text NOT NULL,
+    episodes bigint DEFAULT 0 NOT NULL
+);
+
+ALTER TABLE ONLY whence.memory_counts FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.memory_counts OWNER TO whence_owner;
+
+CREATE TABLE whence.memory_sources (
+    workspace_id text NOT NULL,
+    memory_id uuid NOT NULL,
+    source text NOT NULL,
+    role text NOT NULL,
+    "position" bigint NOT NULL,
+    event_id uuid NOT NULL,
+    user_id text,
+    said_by text,
+    confidence double precision,
+    told_at timestamp with time zone NOT NULL,
+    CONSTRAINT memory_sources_role_known CHECK ((role = ANY (ARRAY['told'::text, 'event'::text, 'memory'::text])))
+);
+
+ALTER TABLE ONLY whence.memory_sources FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.memory_sources OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.memory_sources.source IS 'What counts as one source: an event or memory that it was derived from, else the run, the session or the teller.';
+
+COMMENT ON COLUMN whence.memory_sources.event_id IS 'The event that told it and named this source.';
+
+CREATE TABLE whence.memory_vectors (
+    workspace_id text NOT NULL,
+    memory_id uuid NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    embedder text NOT NULL,
+    embedding public.halfvec NOT NULL
+);
+ALTER TABLE ONLY whence.memory_vectors ALTER COLUMN embedding SET STORAGE PLAIN;
+
+ALTER TABLE ONLY whence.memory_vectors FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.memory_vectors OWNER TO whence_owner;
+
 CREATE TABLE whence.payloads (
     workspace_id text NOT NULL,
     global_position bigint NOT NULL,
@@ -357,6 +819,55 @@ ALTER TABLE ONLY whence.payloads ALTER COLUMN ciphertext SET STORAGE EXTERNAL;
 ALTER TABLE ONLY whence.payloads FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.payloads OWNER TO whence_owner;
+
+CREATE TABLE whence.recall_hits (
+    workspace_id text NOT NULL,
+    memory_id uuid NOT NULL,
+    recall_id uuid NOT NULL,
+    user_id text,
+    rank integer NOT NULL
+);
+
+ALTER TABLE ONLY whence.recall_hits FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.recall_hits OWNER TO whence_owner;
+
+CREATE TABLE whence.recalls (
+    workspace_id text NOT NULL,
+    recall_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    user_id text,
+    agent text,
+    recalled_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY whence.recalls FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.recalls OWNER TO whence_owner;
+
+CREATE TABLE whence.runs (
+    workspace_id text NOT NULL,
+    run_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    agent text NOT NULL,
+    instance text NOT NULL,
+    task_type text,
+    session_id text,
+    status text NOT NULL,
+    turn integer NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    end_event_id uuid,
+    CONSTRAINT runs_status_known CHECK ((status = ANY (ARRAY['running'::text, 'completed'::text, 'failed'::text])))
+);
+
+ALTER TABLE ONLY whence.runs FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.runs OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.runs.turn IS 'Its number among the runs of this instance of the agent.';
 
 CREATE TABLE whence.schema_migrations (
     version integer NOT NULL,
@@ -460,6 +971,9 @@ ALTER TABLE ONLY whence.workspaces FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.workspaces OWNER TO whence_owner;
 
+ALTER TABLE ONLY whence.canon_rules
+    ADD CONSTRAINT canon_rules_pkey PRIMARY KEY (workspace_id, world_id, rule_id);
+
 ALTER TABLE ONLY whence.edge_types
     ADD CONSTRAINT edge_types_name UNIQUE (name);
 
@@ -502,8 +1016,29 @@ ALTER TABLE ONLY whence.graph_waiting
 ALTER TABLE ONLY whence.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_row);
 
+ALTER TABLE ONLY whence.memories
+    ADD CONSTRAINT memories_pkey PRIMARY KEY (workspace_id, memory_id);
+
+ALTER TABLE ONLY whence.memory_counts
+    ADD CONSTRAINT memory_counts_pkey PRIMARY KEY (workspace_id);
+
+ALTER TABLE ONLY whence.memory_sources
+    ADD CONSTRAINT memory_sources_pkey PRIMARY KEY (workspace_id, memory_id, role, source);
+
+ALTER TABLE ONLY whence.memory_vectors
+    ADD CONSTRAINT memory_vectors_pkey PRIMARY KEY (workspace_id, memory_id);
+
 ALTER TABLE ONLY whence.payloads
     ADD CONSTRAINT payloads_pkey PRIMARY KEY (workspace_id, global_position);
+
+ALTER TABLE ONLY whence.recall_hits
+    ADD CONSTRAINT recall_hits_pkey PRIMARY KEY (workspace_id, memory_id, recall_id);
+
+ALTER TABLE ONLY whence.recalls
+    ADD CONSTRAINT recalls_pkey PRIMARY KEY (workspace_id, recall_id);
+
+ALTER TABLE ONLY whence.runs
+    ADD CONSTRAINT runs_pkey PRIMARY KEY (workspace_id, run_id);
 
 ALTER TABLE ONLY whence.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
@@ -532,6 +1067,8 @@ ALTER TABLE ONLY whence.workspace_heads
 ALTER TABLE ONLY whence.workspaces
     ADD CONSTRAINT workspaces_pkey PRIMARY KEY (workspace_id);
 
+CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (body public.gin_trgm_ops);
+
 CREATE INDEX events_by_session ON whence.events USING btree (workspace_id, session_id, global_position);
 
 CREATE INDEX events_by_trace ON whence.events USING btree (workspace_id, trace_id, global_position);
@@ -552,7 +1089,29 @@ CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors USING btree (workspa
 
 CREATE INDEX graph_vectors_by_subject ON whence.graph_vectors USING btree (workspace_id, build, owner, subject_id, ((node | (0)::bigint)));
 
+CREATE INDEX memories_by_key ON whence.memories USING btree (workspace_id, owner, agent, conflict_key, valid_at) WHERE (conflict_key IS NOT NULL);
+
+CREATE INDEX memories_by_run ON whence.memories USING btree (workspace_id, agent, "position") WHERE (run_id IS NOT NULL);
+
+CREATE INDEX memories_by_session ON whence.memories USING btree (workspace_id, session_id, "position") WHERE (session_id IS NOT NULL);
+
+CREATE INDEX memories_in_order ON whence.memories USING btree (workspace_id, owner, agent, kind, "position");
+
+CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, conflict_key) WHERE ((conflict_key IS NOT NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL));
+
+CREATE UNIQUE INDEX memories_same_text ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, body_hash) WHERE ((kind <> 'episodic'::text) AND (conflict_key IS NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL));
+
+CREATE INDEX memory_sources_by_event ON whence.memory_sources USING btree (workspace_id, event_id);
+
+CREATE INDEX memory_sources_by_source ON whence.memory_sources USING btree (workspace_id, source) WHERE (role <> 'told'::text);
+
+CREATE INDEX runs_of_agent ON whence.runs USING btree (workspace_id, owner, agent, "position");
+
+CREATE INDEX runs_of_instance ON whence.runs USING btree (workspace_id, owner, agent, instance, turn);
+
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
+
+CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body ON whence.memories FOR EACH ROW EXECUTE FUNCTION whence.guard_canon();
 
 ALTER TABLE ONLY whence.graph_builds
     ADD CONSTRAINT graph_builds_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
@@ -577,6 +1136,14 @@ ALTER TABLE ONLY whence.users
 
 ALTER TABLE ONLY whence.workspace_heads
     ADD CONSTRAINT workspace_heads_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
+
+ALTER TABLE whence.canon_rules ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY canon_rules_of_guard ON whence.canon_rules FOR SELECT TO whence_owner USING (true);
+
+CREATE POLICY canon_rules_of_member ON whence.canon_rules FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+CREATE POLICY canon_rules_of_workspace ON whence.canon_rules TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.events ENABLE ROW LEVEL SECURITY;
 
@@ -632,11 +1199,53 @@ CREATE POLICY graph_waiting_of_user ON whence.graph_waiting TO whence_app USING 
 
 CREATE POLICY graph_waiting_of_workspace ON whence.graph_waiting TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
+ALTER TABLE whence.memories ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY memories_of_user ON whence.memories FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY memories_of_workspace ON whence.memories TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.memory_counts ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY memory_counts_of_member ON whence.memory_counts FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+CREATE POLICY memory_counts_of_workspace ON whence.memory_counts TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.memory_sources ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY memory_sources_of_user ON whence.memory_sources FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY memory_sources_of_workspace ON whence.memory_sources TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.memory_vectors ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY memory_vectors_of_user ON whence.memory_vectors FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY memory_vectors_of_workspace ON whence.memory_vectors TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
 ALTER TABLE whence.payloads ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY payloads_of_user ON whence.payloads TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
 
 CREATE POLICY payloads_of_workspace ON whence.payloads TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.recall_hits ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY recall_hits_of_user ON whence.recall_hits FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY recall_hits_of_workspace ON whence.recall_hits TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.recalls ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY recalls_of_user ON whence.recalls FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY recalls_of_workspace ON whence.recalls TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.runs ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY runs_of_user ON whence.runs FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY runs_of_workspace ON whence.runs TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.seal_tiles ENABLE ROW LEVEL SECURITY;
 
@@ -690,6 +1299,9 @@ GRANT USAGE ON SCHEMA whence TO whence_app;
 GRANT USAGE ON SCHEMA whence TO whence_workspace;
 GRANT USAGE ON SCHEMA whence TO whence_worker;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.canon_rules TO whence_workspace;
+GRANT SELECT ON TABLE whence.canon_rules TO whence_app;
+
 GRANT SELECT ON TABLE whence.edge_types TO whence_app;
 GRANT SELECT ON TABLE whence.edge_types TO whence_workspace;
 
@@ -723,8 +1335,29 @@ GRANT SELECT ON TABLE whence.graph_waiting TO whence_app;
 
 GRANT SELECT,INSERT ON TABLE whence.installation TO whence_app;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memories TO whence_workspace;
+GRANT SELECT ON TABLE whence.memories TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_counts TO whence_workspace;
+GRANT SELECT ON TABLE whence.memory_counts TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_sources TO whence_workspace;
+GRANT SELECT ON TABLE whence.memory_sources TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_vectors TO whence_workspace;
+GRANT SELECT ON TABLE whence.memory_vectors TO whence_app;
+
 GRANT SELECT,INSERT ON TABLE whence.payloads TO whence_workspace;
 GRANT SELECT ON TABLE whence.payloads TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.recall_hits TO whence_workspace;
+GRANT SELECT ON TABLE whence.recall_hits TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.recalls TO whence_workspace;
+GRANT SELECT ON TABLE whence.recalls TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.runs TO whence_workspace;
+GRANT SELECT ON TABLE whence.runs TO whence_app;
 
 GRANT SELECT ON TABLE whence.schema_migrations TO whence_app;
 GRANT SELECT ON TABLE whence.schema_migrations TO whence_workspace;

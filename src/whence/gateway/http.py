@@ -12,7 +12,7 @@ from litestar.typing import FieldDefinition
 
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
-from whence.gateway import events, graph, seals, system, telemetry
+from whence.gateway import events, graph, memories, seals, system, telemetry
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
@@ -27,6 +27,23 @@ ROUTES = (
     graph.get_subgraph,
     graph.get_context,
     graph.get_prov,
+    memories.remember,
+    memories.list_memories,
+    memories.get_memory,
+    memories.forget_memory,
+    memories.get_history,
+    memories.explain_memory,
+    memories.recall,
+    memories.start_run,
+    memories.get_run,
+    memories.add_episode,
+    memories.complete_run,
+    memories.fail_run,
+    memories.list_runs,
+    memories.list_episodes,
+    memories.list_rules,
+    memories.set_rule,
+    memories.drop_rule,
     seals.get_proof,
     seals.list_seals,
     seals.get_consistency,

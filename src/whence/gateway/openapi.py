@@ -12,11 +12,16 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 
 from whence import __version__
+from whence.gateway import graph, memories
 from whence.gateway.boundary import PUBLIC_PATHS
 from whence.gateway.problems import PROBLEM_JSON, Problem
-from whence.wire import Event
+from whence.ledger.events import MAX_BATCH_EVENTS
+from whence.memory import MAX_BATCH_MEMORIES
+from whence.wire import Event, Recall, Remember
 
 Document = dict[str, Any]
+
+_REFERENCE = "#/components/schemas/{name}"
 
 _BINARY = {"type": "string", "format": "binary"}
 _OTLP_BODY: Document = {
@@ -26,35 +31,20 @@ _OTLP_BODY: Document = {
         "application/json": {"schema": {"type": "object"}},
     },
 }
-_REQUEST_BODIES: dict[str, Document] = {
-    "/v1/events": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "anyOf": [
-                        {"$ref": "#/components/schemas/Event"},
-                        {
-                            "type": "object",
-                            "required": ["events"],
-                            "additionalProperties": False,
-                            "properties": {
-                                "events": {
-                                    "type": "array",
-                                    "minItems": 1,
-                                    "maxItems": 1000,
-                                    "items": {"$ref": "#/components/schemas/Event"},
-                                }
-                            },
-                        },
-                    ]
-                }
-            }
-        },
-    },
-    "/v1/traces": _OTLP_BODY,
-    "/v1/logs": _OTLP_BODY,
+# What the routes that read their own bodies take: one of these, or a batch of them under a name.
+_BODIES: dict[tuple[str, str], type] = {
+    ("post", "/v1/events"): Event,
+    ("post", "/v1/context"): graph.ContextRequest,
+    ("post", "/v1/memories"): Remember,
+    ("post", "/v1/recall"): Recall,
+    ("post", "/v1/runs"): memories.StartRun,
+    ("post", "/v1/runs/{run_id}/episodes"): memories.Episode,
+    ("post", "/v1/runs/{run_id}/complete"): memories.Output,
+    ("post", "/v1/runs/{run_id}/fail"): memories.Failure,
+    ("put", "/v1/canon/{world_id}/{rule_id}"): memories.Rule,
 }
+_BATCHES = {"/v1/events": ("events", MAX_BATCH_EVENTS), "/v1/memories": ("memories", MAX_BATCH_MEMORIES)}
+_OTLP_BODIES = frozenset({"/v1/traces", "/v1/logs"})
 # What the routes that write their own answers give back.
 _ANSWERS: dict[str, Document] = {
     "/v1/events/{event_id}/payload": {"application/json": {"schema": {}}},
@@ -66,6 +56,7 @@ _ANSWERS: dict[str, Document] = {
 _PROBLEMS = {
     "400": "The body is malformed",
     "401": "No valid key",
+    "403": "The key is valid, and not for this",
     "404": "Missing, or somebody else's",
     "409": "Stored earlier with other content; of a proof, not sealed yet",
     "413": "Too large",
@@ -90,7 +81,7 @@ def document(routes: Sequence[HTTPRouteHandler]) -> Document:
     stand_ins = {"app": Provide(_nothing), "registry": Provide(_no_registry)}
     found = Litestar(list(routes), openapi_config=config, dependencies=stand_ins, logging_config=None)
     schema: Document = found.openapi_schema.to_schema()
-    _, ours = msgspec.json.schema_components([Event, Problem], ref_template="#/components/schemas/{name}")
+    _, ours = msgspec.json.schema_components([*_BODIES.values(), Problem], ref_template=_REFERENCE)
     schema["components"]["schemas"] |= ours
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
@@ -105,8 +96,10 @@ async def _no_registry() -> None: ...
 
 
 def _complete(path: str, method: str, operation: Document) -> None:
-    if method == "post" and path in _REQUEST_BODIES:
-        operation["requestBody"] = _REQUEST_BODIES[path]
+    if path in _OTLP_BODIES:
+        operation["requestBody"] = _OTLP_BODY
+    elif (method, path) in _BODIES:
+        operation["requestBody"] = _body(path, _BODIES[method, path])
     if path in _ANSWERS:
         operation["responses"]["200"]["content"] = _ANSWERS[path]
     operation["security"] = [] if path in PUBLIC_PATHS else [{"key": []}]
@@ -118,11 +111,30 @@ def _complete(path: str, method: str, operation: Document) -> None:
         operation["responses"].pop("400", None)
 
 
+def _body(path: str, kind: type) -> Document:
+    schema: Document = {"$ref": _REFERENCE.format(name=kind.__name__)}
+    if path in _BATCHES:
+        name, most = _BATCHES[path]
+        batch: Document = {
+            "type": "object",
+            "required": [name],
+            "additionalProperties": False,
+            "properties": {name: {"type": "array", "minItems": 1, "maxItems": most, "items": schema}},
+        }
+        schema = {"anyOf": [schema, batch]}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
 def _statuses(path: str, method: str) -> list[str]:
     if path in PUBLIC_PATHS:
         return ["503"] if path == "/health/ready" else []
-    if method == "post":
-        return ["400", "401", "409", "413", "415", "422", "503"]
+    found = ["401", "422", "503"]
+    if method in ("post", "put"):
+        found += ["400", "409", "413", "415"]
+    if "{" in path or path in _NAMED_BY_QUERY:
+        found.append("404")
     if path.endswith("/proof"):
-        return ["401", "404", "409", "422", "503"]
-    return ["401", "404", "422", "503"] if "{" in path or path in _NAMED_BY_QUERY else ["401", "422", "503"]
+        found.append("409")
+    if method in ("put", "delete"):
+        found.append("403")
+    return found

@@ -177,12 +177,12 @@ class Projector:
         problems = [(item.content.position, item.problem) for item in readings if item.problem is not None]
         await write_names(tx, batch, readings, edges)
         await self._write_texts(tx, batch, readings, edges)
-        pointers = [(item, event_id) for item in readings for event_id in item.summarizes]
+        pointers = [(item, pointer) for item in readings for pointer in item.pointers]
         if pointers:
             values = batch.values(
                 sources=[item.node for item, _ in pointers],
-                event_ids=[event_id for _, event_id in pointers],
-                edge_types=[EDGE_CODES["SUMMARIZES"]] * len(pointers),
+                event_ids=[pointer.event_id for _, pointer in pointers],
+                edge_types=[EDGE_CODES[pointer.edge_type] for _, pointer in pointers],
                 owners=[item.owner for item, _ in pointers],
             )
             await tx.execute(_SQL["project_pointers"], values)

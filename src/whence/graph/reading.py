@@ -13,11 +13,13 @@ from whence.graph.names import Name, names_in, normalise
 from whence.graph.text import Passage, Role, understood
 from whence.ledger import Content
 from whence.models.embedder import Embedder
+from whence.wire import EdgeType
 
 MAX_NAMES_AN_EVENT = 40
 MAX_POINTERS = 1_000
 MAX_ALIAS_CHARACTERS = 256
 SUMMARY_SUFFIX = ".summary"
+REMEMBERED_TYPE = "memory.remembered"
 ALIAS_TYPE = "entity.alias"
 
 SEALED_TYPES = frozenset(("name", "link"))
@@ -42,14 +44,39 @@ class Summary(msgspec.Struct, frozen=True):
     summarizes: list[UUID] = []
 
 
+class Source(msgspec.Struct, frozen=True):
+    """What something that was remembered comes from; not an id where somebody told it."""
+
+    source: str
+    role: str
+
+
+class RememberedFrom(msgspec.Struct, frozen=True):
+    sources: list[Source] = []
+
+
+class MemoryWritten(msgspec.Struct, frozen=True):
+    """What counts in the payload of a memory."""
+
+    memory: RememberedFrom
+
+
 _alias = msgspec.json.Decoder(Alias)
 _summary = msgspec.json.Decoder(Summary)
+_written = msgspec.json.Decoder(MemoryWritten)
+
+
+class Pointer(NamedTuple):
+    """An edge to an event that the payload names."""
+
+    edge_type: EdgeType
+    event_id: UUID
 
 
 class Reading(NamedTuple):
     content: Content
     mentions: Sequence[Mention]
-    summarizes: Sequence[UUID]
+    pointers: Sequence[Pointer]
     alias: Alias | None
     vector: npt.NDArray[np.int8] | None
     problem: str | None = None
@@ -88,9 +115,9 @@ def _read(content: Content) -> tuple[Reading, str]:
     if content.event_type == ALIAS_TYPE:
         return _read_alias(content, content.body), ""
     said, text = understood(content.event_type, content.body)
-    summarizes = _pointers(content.body) if content.event_type.endswith(SUMMARY_SUFFIX) else ()
-    problem = None if summarizes is not None else f"summarizes: a list of at most {MAX_POINTERS:,} event ids"
-    return Reading(content, _mentions(said), summarizes or (), None, None, problem), text
+    pointers = _pointers(content.event_type, content.body)
+    problem = None if pointers is not None else f"summarizes: a list of at most {MAX_POINTERS:,} event ids"
+    return Reading(content, _mentions(said), pointers or (), None, None, problem), text
 
 
 def _mentions(said: Sequence[Passage]) -> list[Mention]:
@@ -103,13 +130,20 @@ def _mentions(said: Sequence[Passage]) -> list[Mention]:
     return list(found.values())
 
 
-def _pointers(body: bytes) -> list[UUID] | None:
-    """The events that a summary sums up; None where it says so in a way that cannot be read."""
+def _pointers(event_type: str, body: bytes) -> Sequence[Pointer] | None:
+    """What a summary sums up, or a memory comes from; None where a summary says so in a way that cannot be read."""
+    if event_type == REMEMBERED_TYPE:
+        sources = _written.decode(body).memory.sources
+        return [Pointer("DERIVED_FROM", UUID(source.source)) for source in sources if source.role != "told"]
+    if not event_type.endswith(SUMMARY_SUFFIX):
+        return ()
     try:
         found = _summary.decode(body).summarizes
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return list(dict.fromkeys(found)) if len(found) <= MAX_POINTERS else None
+    return (
+        [Pointer("SUMMARIZES", event_id) for event_id in dict.fromkeys(found)] if len(found) <= MAX_POINTERS else None
+    )
 
 
 def _read_alias(content: Content, body: bytes) -> Reading:

@@ -237,6 +237,10 @@ def _memory(event_type: str, payload: JsonObject, reader: "_Reader") -> Iterator
     if not isinstance(memory, dict):
         yield from reader.values(memory, "object", "memory")
         return
+    if "effect" in memory:
+        # Whence's own: what was remembered is one field of many.
+        yield from reader.values(memory.get("body"), "object", "memory")
+        return
     yield from reader.values(memory.get("query"), "object", "query")
     found = ("query", "records") if event_type == "memory.search" else ("query",)
     told: JsonObject = {key: value for key, value in memory.items() if key not in found}

@@ -20,6 +20,7 @@ from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.ledger.append import Entry, Outcome, Status
 from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
+from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import problems
 from whence.ledger.heads import Heads, head_of
 from whence.ledger.payloads import KeyRow, SubjectKeys, canonical, subject_of
@@ -128,6 +129,14 @@ class Ledger:
         self.count("rejected", len(ready) - len(entries))
         stored = iter(outcomes)
         return [next(stored) if isinstance(item, Entry) else Outcome("rejected", None, tuple(item)) for item in ready]
+
+    async def record(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Outcome]:
+        """Stores events of Whence's own with what they do. Whoever calls has checked them."""
+        keys = await self.keys.ensure(workspace_id, {subject_of(own.event) for own in events})
+        entries = [
+            _entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own.effect) for own in events
+        ]
+        return await self._coalescer.store(workspace_id, entries)
 
     def count(self, status: Status, count: int) -> None:
         """For the metrics; a gateway counts what it rejects before it comes here."""
@@ -241,6 +250,12 @@ class Ledger:
         rows = await (await tx.execute(_SQL["events_at"], values, binary=True)).fetchall()
         return {event.global_position: event for event in map(self.event, rows)}
 
+    async def named(self, tx: Tx, scope: Scope, event_ids: Sequence[UUID]) -> dict[UUID, StoredEvent]:
+        """The events with these ids that the scope may see."""
+        values = _values(scope, event_ids=list(event_ids))
+        rows = await (await tx.execute(_SQL["events_named"], values, binary=True)).fetchall()
+        return {event.event_id: event for event in map(self.event, rows)}
+
     async def _get(self, tx: Tx, scope: Scope, event_id: UUID) -> StoredEvent:
         values = _values(scope, event_id=event_id)
         row = await (await tx.execute(_SQL["event_by_id"], values, binary=True)).fetchone()
@@ -294,13 +309,17 @@ def _checked(principal: Principal, event: Event, now: datetime) -> Event | list[
     return errors or event
 
 
+def _entry(workspace_id: str, event: Event, key: SubjectKey, payload: bytes, effect: Effect | None = None) -> Entry:
+    """Raises what `canonical` raises where the payload cannot be read."""
+    sealed = key.seal(_place(workspace_id, event.event_id), payload, canonical(payload))
+    return Entry(event, sealed.commitment, subject_of(event), key.key_id, sealed.ciphertext, effect)
+
+
 def _sealed(workspace_id: str, event: Event, keys: dict[str, SubjectKey]) -> Entry | list[FieldError]:
     if event.payload is UNSET:
         return Entry(event)
-    subject = subject_of(event)
-    payload = bytes(event.payload)
     try:
-        plain = canonical(payload)
+        return _entry(workspace_id, event, keys[subject_of(event)], bytes(event.payload))
     except (RecursionError, msgspec.DecodeError, UnicodeError):
         return [
             FieldError(
@@ -308,9 +327,6 @@ def _sealed(workspace_id: str, event: Event, keys: dict[str, SubjectKey]) -> Ent
                 "is not JSON that can be read: malformed, nested too deeply, or with a number that is too large",
             )
         ]
-    key = keys[subject]
-    sealed = key.seal(_place(workspace_id, event.event_id), payload, plain)
-    return Entry(event, sealed.commitment, subject, key.key_id, sealed.ciphertext)
 
 
 def _place(workspace_id: str, event_id: UUID) -> bytes:

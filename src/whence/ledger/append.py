@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Literal
 from uuid import UUID
@@ -15,6 +16,7 @@ from whence.db.arrays import Array, Byteas, Smallints, Texts, Times, Uuids, scal
 from whence.db.queries import load
 from whence.db.trip import Statement, Values
 from whence.errors import FieldError, NotFound
+from whence.ledger.effects import CameOf, Effect, Placed, apply, effects_trip
 from whence.wire import Event, Measures
 
 _SQL = load("whence.ledger")
@@ -55,6 +57,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     payload_subject: str | None = None
     payload_key: UUID | None = None
     ciphertext: bytes | None = None
+    effect: Effect | None = None
 
 
 Status = Literal["accepted", "duplicate", "conflict", "rejected"]
@@ -66,6 +69,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     status: Status
     position: int | None
     errors: tuple[FieldError, ...] = ()
+    effect: dict[str, Any] | None = None
+    """What the event's effect was, where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ class Block:
 
     count: int
     columns: dict[str, Array]
+    effects: Placed
 
     @property
     def has_payloads(self) -> bool:
@@ -90,14 +96,21 @@ class Block:
         columns["payload_subject"] = Texts.of([entry.payload_subject for entry in entries])
         columns["payload_key"] = Uuids.of([entry.payload_key for entry in entries])
         columns["ciphertext"] = Byteas.of([entry.ciphertext for entry in entries])
-        return cls(len(entries), columns)
+        effects = [(place, entry.effect) for place, entry in enumerate(entries, 1) if entry.effect is not None]
+        return cls(len(entries), columns, effects)
 
     @classmethod
     def joined(cls, blocks: Sequence["Block"]) -> "Block":
         if len(blocks) == 1:
             return blocks[0]
         columns = {name: Array.joined([block.columns[name] for block in blocks]) for name in blocks[0].columns}
-        return cls(sum(block.count for block in blocks), columns)
+        starts = accumulate((block.count for block in blocks), initial=0)
+        effects = [
+            (start + place, effect)
+            for start, block in zip(starts, blocks, strict=False)
+            for place, effect in block.effects
+        ]
+        return cls(sum(block.count for block in blocks), columns, effects)
 
 
 async def append(tx: Tx, workspace_id: str, entries: Sequence[Entry], now: datetime) -> list[Outcome]:
@@ -112,23 +125,28 @@ async def append(tx: Tx, workspace_id: str, entries: Sequence[Entry], now: datet
     for entry in entries:
         if entry.event.event_id.int not in known:
             fresh.setdefault(entry.event.event_id.int, entry)
-    head = await append_fresh(tx, workspace_id, Block.of(list(fresh.values())), now) if fresh else 0
+    head, came_of = await append_fresh(tx, workspace_id, Block.of(list(fresh.values())), now) if fresh else (0, {})
     known |= {key: (place, _content(entry)) for place, (key, entry) in enumerate(fresh.items(), head + 1)}
     return [
-        Outcome("accepted", known[entry.event.event_id.int][0])
+        accepted(known[entry.event.event_id.int][0], head, came_of)
         if fresh.get(entry.event.event_id.int) is entry
         else _outcome_of_repeat(entry, *known[entry.event.event_id.int])
         for entry in entries
     ]
 
 
-async def append_fresh(tx: Tx, workspace_id: str, block: Block, now: datetime) -> int:
-    """Stores events none of which is stored yet, and returns the head before them."""
+async def append_fresh(tx: Tx, workspace_id: str, block: Block, now: datetime) -> tuple[int, CameOf]:
+    """Stores events none of which is stored yet; returns the head before them, and what came of their effects."""
     values = block.columns | {"workspace_id": workspace_id, "recorded_at": now, "count": block.count}
     row = await (await tx.execute(_SQL["append"], values)).fetchone()
     if block.has_payloads:
         await tx.execute(_SQL["append_payloads"], values)
-    return row[0] if row else 0
+    came_of = await apply(tx, workspace_id, block.effects, now, block.count) if block.effects else {}
+    return (row[0] if row else 0), came_of
+
+
+def accepted(position: int, head: int, came_of: CameOf) -> Outcome:
+    return Outcome("accepted", position, (), came_of.get(position - head))
 
 
 def trip_of(workspace_id: str, block: Block, now: datetime) -> list[tuple[Statement, Values]]:
@@ -137,7 +155,8 @@ def trip_of(workspace_id: str, block: Block, now: datetime) -> list[tuple[Statem
     values["workspace_id"] = workspace_id.encode()
     values["recorded_at"] = scalar(Times, now)
     values["count"] = block.count.to_bytes(8)
-    return [(statement, values) for statement in ((_APPEND, _APPEND_PAYLOADS) if block.has_payloads else (_APPEND,))]
+    statements = (_APPEND, _APPEND_PAYLOADS) if block.has_payloads else (_APPEND,)
+    return [*((statement, values) for statement in statements), *effects_trip(block.effects, values)]
 
 
 def head_in(rows: list[PGresult], workspace_id: str) -> int:

@@ -19,7 +19,8 @@ from prometheus_client import CollectorRegistry, Histogram
 from whence.clock import Clock
 from whence.db import Database, Scope
 from whence.errors import FieldError, Overloaded, Unavailable, WhenceError
-from whence.ledger.append import Block, Entry, Outcome, append, head_in, trip_of
+from whence.ledger.append import Block, Entry, Outcome, accepted, append, head_in, trip_of
+from whence.ledger.effects import came_of_trip
 
 log = structlog.get_logger()
 
@@ -35,6 +36,7 @@ GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QU
 # What the database refuses although the event passed our own checks.
 _REFUSED_BY = {
     "payloads_subject_key": FieldError("subject_id", "the key of this subject is gone; send the event again"),
+    "memories_episode_cap": FieldError("run_id", "the workspace has as many episodes as it may have"),
 }
 
 
@@ -225,7 +227,8 @@ class Coalescer:
     async def _store_fresh(self, workspace_id: str, block: Block) -> list[Outcome]:
         rows = await self._database.one_trip(Scope(workspace_id), trip_of(workspace_id, block, self._clock()))
         head = head_in(rows, workspace_id)
-        return [Outcome("accepted", position) for position in range(head + 1, head + block.count + 1)]
+        came_of = came_of_trip(rows[1]) if block.effects else {}
+        return [accepted(position, head, came_of) for position in range(head + 1, head + block.count + 1)]
 
 
 async def _encode_in_slices(entries: Sequence[Entry]) -> Block | None:
@@ -251,6 +254,9 @@ def _encoded(entries: Sequence[Entry]) -> Block | None:
 def _refusal(error: Exception) -> FieldError:
     """Names what was refused without the message of the database, which may quote the content."""
     constraint = error.diag.constraint_name if isinstance(error, psycopg.Error) else None
+    if isinstance(error, psycopg.Error) and constraint == "memories_canon":
+        # The detail names the rule and holds no text.
+        return FieldError("text", f"repeats a rule of its world: {error.diag.message_detail}")
     if constraint in _REFUSED_BY:
         return _REFUSED_BY[constraint]
     return FieldError("event", f"the database refused it: {constraint or type(error).__name__}")

@@ -21,6 +21,19 @@ EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2262, 1, 1, tzinfo=UTC)
 MAX_COUNT = (1 << 53) - 1
 
+OWN_TYPES = frozenset(
+    {
+        "memory.remembered",
+        "memory.forgotten",
+        "memory.recalled",
+        "memory.run_started",
+        "memory.run_ended",
+        "memory.rule_set",
+        "memory.rule_dropped",
+    }
+)
+"""Events that Whence writes itself when memory changes. Memory is rebuilt from them, so nobody else may send them."""
+
 _MEASURED_TEXTS = ("operation", "provider", "model", "response_model", "error_type")
 _MEASURED_COUNTS = ("input_tokens", "output_tokens", "total_tokens", "cached_input_tokens", "reasoning_tokens")
 _TYPE_FORM = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+")
@@ -31,6 +44,8 @@ def problems(event: Event, now: datetime) -> list[FieldError]:
     found: list[FieldError] = []
     if len(event.event_type) > MAX_TYPE_CHARACTERS or _TYPE_FORM.fullmatch(event.event_type) is None:
         found.append(FieldError("event_type", "dotted lower case, such as tool.execute, at most 128 characters"))
+    if event.event_type in OWN_TYPES:
+        found.append(FieldError("event_type", "is written by Whence itself; use the calls for memory"))
     for field, value in (
         ("session_id", event.session_id),
         ("trace_id", event.trace_id),
@@ -73,12 +88,20 @@ def _check_times(found: list[FieldError], event: Event, now: datetime) -> None:
 
 
 def _check_text(found: list[FieldError], field: str, value: str, limit: int) -> None:
+    problem = text_problem(value, limit)
+    if problem is not None:
+        found.append(FieldError(field, problem))
+
+
+def text_problem(value: str, limit: int) -> str | None:
+    """What keeps a text from being stored."""
     if not 1 <= len(value) <= limit:
-        found.append(FieldError(field, f"1 to {limit:,} characters"))
-    elif "\x00" in value:
-        found.append(FieldError(field, "must not contain a NUL character"))
-    elif not value.isascii() and not _is_utf8(value):
-        found.append(FieldError(field, "is not valid Unicode"))
+        return f"1 to {limit:,} characters"
+    if "\x00" in value:
+        return "must not contain a NUL character"
+    if not value.isascii() and not _is_utf8(value):
+        return "is not valid Unicode"
+    return None
 
 
 def _is_utf8(value: str) -> bool:

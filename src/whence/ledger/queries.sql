@@ -41,6 +41,21 @@ FROM whence.workspace_heads head, unnest(
 ) WITH ORDINALITY AS t (user_id, subject_id, key_id, ciphertext, place)
 WHERE head.workspace_id = %(workspace_id)s AND ciphertext IS NOT NULL;
 
+-- name: apply_effects
+-- Follows `append` in its transaction. What the documents say is done; a row for each.
+SELECT whence.memory_apply(
+    %(workspace_id)s, %(base)s::bigint, %(count)s::bigint, %(recorded_at)s::timestamptz, %(documents)s::jsonb
+);
+
+-- name: add_vectors
+-- The vectors of the memories that these events have told first; components stand one after the other.
+INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
+SELECT m.workspace_id, m.memory_id, m.user_id, v.embedder,
+    ((%(components)b::real[])[v.start + 1 : v.start + v.dimension])::halfvec
+FROM unnest(%(vector_of)b::uuid[], %(embedder)b::text[], %(start)b::integer[], %(dimension)b::integer[])
+    AS v (memory_id, embedder, start, dimension)
+JOIN whence.memories m ON m.workspace_id = %(workspace_id)s AND m.memory_id = v.memory_id;
+
 -- name: stored_before
 -- What is stored under these ids, to compare repeats with.
 SELECT global_position, event_id, parent_event_id, occurred_at, ended_at, schema_version, importance_hint, event_type,
@@ -146,6 +161,13 @@ ORDER BY p.global_position;
 SELECT {envelope}
 FROM whence.events
 WHERE workspace_id = %(workspace_id)s AND global_position = ANY (%(positions)s::bigint[])
+  AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s);
+
+-- name: events_named
+-- Envelopes by id.
+SELECT {envelope}
+FROM whence.events
+WHERE workspace_id = %(workspace_id)s AND event_id = ANY (%(event_ids)s::uuid[])
   AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s);
 
 -- name: subject_keys

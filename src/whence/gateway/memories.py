@@ -1,0 +1,254 @@
+"""Memory over HTTP: remember, look, explain, recall; runs and their episodes; the canon."""
+
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+from uuid import UUID
+
+import msgspec
+from litestar import delete, get, post, put
+from litestar.params import FromPath, QueryParameter
+
+from whence.errors import Forbidden
+from whence.gateway.body import read_body
+from whence.gateway.events import MAX_POSITION, Caller, TheApp, Wanted
+from whence.gateway.problems import decode_failure, field_error
+from whence.identity import Principal
+from whence.memory import DEFAULT_EPISODES, MAX_BATCH_MEMORIES, MAX_PAGE_MEMORIES
+from whence.wire import (
+    AwareTime,
+    Explanation,
+    Kind,
+    MemoryPage,
+    Recall,
+    Recalled,
+    Remember,
+    Remembered,
+    RememberedBatch,
+    RememberedItem,
+    Run,
+    StoredMemory,
+    Tier,
+)
+
+Before = Annotated[
+    int | None, QueryParameter(ge=1, le=MAX_POSITION, description="Only what was recorded before this position.")
+]
+PageSize = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE_MEMORIES, description="At most so many.")]
+Moment = Annotated[datetime | None, QueryParameter(description="With a time zone.")]
+
+
+class RememberBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    memories: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MAX_BATCH_MEMORIES)]
+
+
+class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    agent: str
+    instance: str
+    task_type: str | None = None
+    session_id: str | None = None
+    input: Any = None
+
+
+class Episode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    text: str
+    derived_from: tuple[UUID, ...] = ()
+    importance: float | None = None
+    valid_at: AwareTime | None = None
+    memory_id: UUID | None = None
+
+
+class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    output: Any = None
+
+
+class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    error: Any = None
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    body: str
+
+
+class History(msgspec.Struct, frozen=True):
+    memories: list[StoredMemory]
+
+
+class Runs(msgspec.Struct, frozen=True):
+    runs: list[Run]
+
+
+class CanonRule(msgspec.Struct, frozen=True):
+    rule_id: str
+    body: str
+    updated_at: datetime
+
+
+class Canon(msgspec.Struct, frozen=True):
+    rules: list[CanonRule]
+
+
+class _Probe(msgspec.Struct):
+    memories: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_probe = msgspec.json.Decoder(_Probe)
+_one = msgspec.json.Decoder(Remember)
+_Body = TypeVar("_Body")
+
+
+async def _read(request: Caller, app: TheApp, kind: type[_Body]) -> _Body:
+    body = await read_body(request, app.settings.max_body_bytes)
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise decode_failure(error) from None
+
+
+@post("/v1/memories", status_code=200, summary="Remember something, or a batch of 1 to 500")
+async def remember(request: Caller, app: TheApp) -> Remembered | RememberedBatch:
+    """Each item of a batch is stored or refused on its own; the results are in input order."""
+    body = await read_body(request, app.settings.max_body_bytes)
+    try:
+        if _probe.decode(body).memories is msgspec.UNSET:
+            return await app.memory.remember(request.user, _one.decode(body))
+        raws = msgspec.json.decode(body, type=RememberBatch).memories
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise decode_failure(error) from None
+    items = [_item(raw) for raw in raws]
+    sound = [item for item in items if isinstance(item, Remember)]
+    done = iter(await app.memory.remember_all(request.user, sound) if sound else [])
+    results = [next(done) if isinstance(item, Remember) else item for item in items]
+    stored = sum(item.remembered is not None for item in results)
+    return RememberedBatch(stored, len(results) - stored, results)
+
+
+def _item(raw: msgspec.Raw) -> Remember | RememberedItem:
+    try:
+        return _one.decode(raw)
+    except msgspec.ValidationError as error:
+        return RememberedItem(errors=(field_error(error),))
+
+
+@get("/v1/memories", summary="What is remembered, the newest first")
+async def list_memories(  # noqa: PLR0913, PLR0917 (parameters of a query)
+    request: Caller,
+    app: TheApp,
+    agent: Wanted = None,
+    tier: Annotated[Tier | None, QueryParameter()] = None,
+    kind: Annotated[Kind | None, QueryParameter()] = None,
+    session_id: Wanted = None,
+    run_id: Annotated[UUID | None, QueryParameter()] = None,
+    subject: Wanted = None,
+    predicate: Wanted = None,
+    as_of: Moment = None,
+    known_at: Moment = None,
+    before: Before = None,
+    limit: PageSize = 100,
+) -> MemoryPage:
+    """What held at `as_of`, as far as it was known at `known_at`; both are now where they are left out."""
+    asked = Recall(
+        agent=agent,
+        tiers=tier and (tier,),
+        kinds=kind and (kind,),
+        session_id=session_id,
+        subject=subject,
+        predicate=predicate,
+        as_of=as_of,
+        known_at=known_at,
+    )
+    return await app.memory.page(request.user.scope, asked, before, limit, run_id)
+
+
+@get("/v1/memories/{memory_id:uuid}", summary="One memory")
+async def get_memory(request: Caller, app: TheApp, memory_id: FromPath[UUID]) -> StoredMemory:
+    return await app.memory.get(request.user.scope, memory_id)
+
+
+@delete("/v1/memories/{memory_id:uuid}", status_code=204, summary="Forget a memory")
+async def forget_memory(request: Caller, app: TheApp, memory_id: FromPath[UUID]) -> None:
+    """It is no longer recalled. Its history stays; the erasure of a person is another call."""
+    await app.memory.forget(request.user, memory_id)
+
+
+@get("/v1/memories/{memory_id:uuid}/history", summary="What was ever said in its place")
+async def get_history(request: Caller, app: TheApp, memory_id: FromPath[UUID]) -> History:
+    return History(await app.memory.history(request.user.scope, memory_id))
+
+
+@get("/v1/memories/{memory_id:uuid}/explain", summary="Why it is believed, since when, and who says so")
+async def explain_memory(request: Caller, app: TheApp, memory_id: FromPath[UUID]) -> Explanation:
+    return await app.memory.explain(request.user.scope, memory_id)
+
+
+@post("/v1/recall", status_code=200, summary="Recall what held, and keep that it was recalled")
+async def recall(request: Caller, app: TheApp) -> Recalled:
+    return await app.memory.recall(request.user, await _read(request, app, Recall))
+
+
+@post("/v1/runs", status_code=201, summary="Start a run of an agent")
+async def start_run(request: Caller, app: TheApp) -> Run:
+    asked = await _read(request, app, StartRun)
+    return await app.memory.start_run(
+        request.user, asked.agent, asked.instance, asked.task_type, asked.session_id, asked.input
+    )
+
+
+@get("/v1/runs/{run_id:uuid}", summary="One run")
+async def get_run(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Run:
+    return await app.memory.run(request.user.scope, run_id)
+
+
+@post("/v1/runs/{run_id:uuid}/episodes", status_code=200, summary="Add what happened in a run")
+async def add_episode(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Remembered:
+    episode = await _read(request, app, Episode)
+    more = {name: value for name, value in msgspec.structs.asdict(episode).items() if name != "text"}
+    return await app.memory.add_episode(request.user, run_id, episode.text, **more)
+
+
+@post("/v1/runs/{run_id:uuid}/complete", status_code=200, summary="The run has done its task")
+async def complete_run(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Run:
+    asked = await _read(request, app, Output)
+    return await app.memory.end_run(request.user, run_id, "completed", asked.output)
+
+
+@post("/v1/runs/{run_id:uuid}/fail", status_code=200, summary="The run has failed")
+async def fail_run(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Run:
+    asked = await _read(request, app, Failure)
+    return await app.memory.end_run(request.user, run_id, "failed", asked.error)
+
+
+@get("/v1/agents/{agent:str}/runs", summary="Runs of an agent, the newest first")
+async def list_runs(
+    request: Caller, app: TheApp, agent: FromPath[str], instance: Wanted = None, limit: PageSize = 100
+) -> Runs:
+    """The first run of an instance is its state."""
+    return Runs(await app.memory.runs(request.user.scope, agent, instance, limit))
+
+
+@get("/v1/agents/{agent:str}/episodes", summary="The last episodes of an agent, the newest first")
+async def list_episodes(
+    request: Caller, app: TheApp, agent: FromPath[str], limit: PageSize = DEFAULT_EPISODES
+) -> History:
+    return History(await app.memory.episodes(request.user.scope, agent, limit))
+
+
+@get("/v1/canon/{world_id:str}", summary="The rules of a world")
+async def list_rules(request: Caller, app: TheApp, world_id: FromPath[str]) -> Canon:
+    return Canon([CanonRule(*rule) for rule in await app.memory.rules(request.user.scope, world_id)])
+
+
+@put("/v1/canon/{world_id:str}/{rule_id:str}", status_code=204, summary="Set a rule that memory must not repeat")
+async def set_rule(request: Caller, app: TheApp, world_id: FromPath[str], rule_id: FromPath[str]) -> None:
+    rule = await _read(request, app, Rule)
+    await app.memory.set_rule(_administrator(request.user), world_id, rule_id, rule.body)
+
+
+@delete("/v1/canon/{world_id:str}/{rule_id:str}", status_code=204, summary="Drop a rule")
+async def drop_rule(request: Caller, app: TheApp, world_id: FromPath[str], rule_id: FromPath[str]) -> None:
+    await app.memory.drop_rule(_administrator(request.user), world_id, rule_id)
+
+
+def _administrator(principal: Principal) -> Principal:
+    if not principal.is_admin:
+        raise Forbidden("this needs an administrator's key")
+    return principal

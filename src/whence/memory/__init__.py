@@ -1,0 +1,481 @@
+"""Memory: what an agent may remember, how it changes its mind, and why it believes what it does.
+
+Derived from the ledger: every write is an event and its effect in one transaction (see ledger/effects.py), and
+`rebuild` makes the same rows again from the events alone.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from whence.clock import Clock
+from whence.db import Database, Scope, Tx
+from whence.db.queries import load
+from whence.errors import Conflict, FieldError, InvalidInput, NotFound
+from whence.identity import Principal
+from whence.ledger import Ledger
+from whence.ledger.append import Outcome
+from whence.ledger.effects import Effect, OwnEvent, Vector
+from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
+from whence.memory.profiles import Profiles
+from whence.memory.writing import BETWEEN, Draft, draft, event_of, hash_of, normal, refused
+from whence.models.embedder import Embedder
+from whence.wire import (
+    Event,
+    Explanation,
+    Fact,
+    MemoryPage,
+    MemoryRecall,
+    MemorySource,
+    Recall,
+    Recalled,
+    Remember,
+    Remembered,
+    RememberedItem,
+    Run,
+    StoredMemory,
+)
+
+__all__ = ["MAX_BATCH_MEMORIES", "Memory", "Remember"]
+
+MAX_BATCH_MEMORIES = 500
+MAX_PAGE_MEMORIES = 500
+MAX_HISTORY = 1_000
+MAX_EXPLAINED = 1_000
+"""Sources, and recalls, of one memory in its explanation: the first sources, the last recalls."""
+MAX_EPISODES = 100_000
+"""Of the runs of a workspace. The database holds to the same number (see migration 0005)."""
+WARNED_EPISODES = 80_000
+DEFAULT_EPISODES = 10
+MAX_RULE_CHARACTERS = 20_000
+MAX_RULES = 10_000
+
+_SQL = load("whence.memory")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, int]).decode
+
+
+class Memory:
+    def __init__(
+        self, database: Database, ledger: Ledger, clock: Clock, embedder: Embedder, profiles: Profiles
+    ) -> None:
+        self._database = database
+        self._ledger = ledger
+        self._clock = clock
+        self._embedder = embedder
+        self.profiles = profiles
+
+    # --- remember ---------------------------------------------------------------------------------------------------
+
+    async def remember(self, principal: Principal, request: Remember) -> Remembered:
+        """Returns after the commit. Raises where it cannot be remembered, and then nothing has changed."""
+        [item] = await self._remember(principal, [draft(principal, request, self.profiles)])
+        if item.remembered is None:
+            raise InvalidInput(f"{item.errors[0].field}: {item.errors[0].message}", item.errors)
+        return item.remembered
+
+    async def remember_all(self, principal: Principal, requests: Sequence[Remember]) -> list[RememberedItem]:
+        """Each that is sound is remembered, in order; says after the commit what became of every one."""
+        if not 1 <= len(requests) <= MAX_BATCH_MEMORIES:
+            raise refused("memories", f"from 1 to {MAX_BATCH_MEMORIES}")
+        drafts: list[Draft | tuple[FieldError, ...]] = []
+        for request in requests:
+            try:
+                drafts.append(draft(principal, request, self.profiles))
+            except InvalidInput as error:
+                drafts.append(error.errors)
+        sound = [item for item in drafts if isinstance(item, Draft)]
+        done = iter(await self._remember(principal, sound) if sound else [])
+        return [next(done) if isinstance(item, Draft) else RememberedItem(errors=item) for item in drafts]
+
+    async def _remember(self, principal: Principal, drafts: list[Draft]) -> list[RememberedItem]:
+        now = self._clock()
+        known = await self._known_sources(principal, drafts)
+        vectors = await self._vectors(drafts)
+        results: dict[int, RememberedItem] = {}
+        events: list[OwnEvent] = []
+        kept: list[tuple[int, Draft]] = []
+        for place, (drafted, vector) in enumerate(zip(drafts, vectors, strict=True)):
+            missing = _missing(drafted.request, known)
+            if missing is not None:
+                results[place] = RememberedItem(errors=(missing,))
+                continue
+            sources = {source: known[source] for source in drafted.request.derived_from}
+            events.append(event_of(drafted, vector, sources, now))
+            kept.append((place, drafted))
+        outcomes = await self._ledger.record(principal.workspace_id, events) if events else []
+        for (place, drafted), outcome in zip(kept, outcomes, strict=True):
+            results[place] = await self._item(principal, drafted, outcome)
+        return [results[place] for place in range(len(drafts))]
+
+    async def _item(self, principal: Principal, drafted: Draft, outcome: Outcome) -> RememberedItem:
+        if outcome.status == "rejected":
+            return RememberedItem(errors=outcome.errors)
+        if outcome.status != "accepted":
+            return RememberedItem(await self._told_before(principal, drafted))
+        came_of = outcome.effect or {}
+        count = came_of.get("episodes") or 0
+        warnings = (
+            (f"the workspace has {count:,} of at most {MAX_EPISODES:,} episodes",) if count >= WARNED_EPISODES else ()
+        )
+        return RememberedItem(
+            Remembered(
+                UUID(came_of["memory_id"]),
+                drafted.event_id,
+                outcome.position or 0,
+                came_of["status"],
+                tuple(map(UUID, came_of["superseded"])),
+                drafted.sanitised or None,
+                warnings,
+            )
+        )
+
+    async def _told_before(self, principal: Principal, drafted: Draft) -> Remembered:
+        """The sender has sent it again: what became of it the first time, if it was the same."""
+        values = _values(principal.scope, event_id=drafted.event_id)
+        async with self._database.transaction(principal.scope) as tx:
+            row = await (await tx.execute(_SQL["told_by"], values)).fetchone()
+        if row is None or row[2] != hash_of(drafted.text):
+            raise Conflict("an event with this memory_id was stored earlier with other content")
+        status = "stored" if row[0] == drafted.event_id else "reinforced"
+        return Remembered(row[0], drafted.event_id, row[1], status)
+
+    async def _known_sources(self, principal: Principal, drafts: list[Draft]) -> dict[UUID, bool]:
+        """Of the ids that memories are derived from, those that may be seen, with whether they are memories."""
+        ids = {source for drafted in drafts for source in drafted.request.derived_from}
+        ids |= {drafted.request.run_id for drafted in drafts if drafted.request.run_id is not None}
+        if not ids:
+            return {}
+        async with self._database.transaction(principal.scope) as tx:
+            rows = await (
+                await tx.execute(_SQL["known_sources"], _values(principal.scope, ids=list(ids)), binary=True)
+            ).fetchall()
+        return dict(rows)
+
+    async def _vectors(self, drafts: list[Draft]) -> list[Vector]:
+        texts = [drafted.text for drafted in drafts if drafted.vector is None]
+        made = iter(await self.embedded(texts) if texts else [])
+        return [Vector("given", item.vector) if item.vector is not None else next(made) for item in drafts]
+
+    async def embedded(self, texts: list[str]) -> list[Vector]:
+        """Of unit length. A text without a word that the embedder knows is like nothing."""
+        rows = self._embedder.embed(texts) if len(texts) == 1 else await asyncio.to_thread(self._embedder.embed, texts)
+        return [Vector(self._embedder.name, _unit(row)) for row in rows]
+
+    # --- look -------------------------------------------------------------------------------------------------------
+
+    async def get(self, scope: Scope, memory_id: UUID) -> StoredMemory:
+        async with self._database.transaction(scope) as tx:
+            return await self._get(tx, scope, memory_id)
+
+    async def page(
+        self, scope: Scope, asked: Recall, before: int | None = None, limit: int = 100, run_id: UUID | None = None
+    ) -> MemoryPage:
+        """What held, the newest first."""
+        if not 1 <= limit <= MAX_PAGE_MEMORIES:
+            raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        async with self._database.transaction(scope) as tx:
+            found = await self._held(tx, scope, asked, before, limit + 1, run_id)
+        return MemoryPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
+
+    async def history(self, scope: Scope, memory_id: UUID) -> list[StoredMemory]:
+        """Everything that was ever said in its place, in order of the time from which it was so."""
+        values = _values(scope, memory_id=memory_id, limit=MAX_HISTORY)
+        async with self._database.transaction(scope) as tx:
+            await self._get(tx, scope, memory_id)
+            rows = await (await tx.execute(_SQL["history_of"], values, binary=True)).fetchall()
+        return list(map(_memory, rows))
+
+    async def explain(self, scope: Scope, memory_id: UUID) -> Explanation:
+        """Where it came from, what it replaced, who said it, when it was recalled."""
+        values = _values(scope, memory_id=memory_id, limit=MAX_EXPLAINED)
+        async with self._database.transaction(scope, snapshot=True) as tx:
+            memory = await self._get(tx, scope, memory_id)
+            rows = await (await tx.execute(_SQL["sources_of"], values, binary=True)).fetchall()
+            replaced = await (await tx.execute(_SQL["replaced_by"], values, binary=True)).fetchall()
+            recalls = await (await tx.execute(_SQL["recalls_of"], values, binary=True)).fetchall()
+            named = [UUID(row[0]) for row in rows if row[1] != "told"]
+            envelopes = await self._ledger.named(tx, scope, named) if named else {}
+        sources = [
+            MemorySource(*row, envelopes.get(UUID(row[0])) if row[1] != "told" else None)  # pyright: ignore[reportCallIssue]
+            for row in rows
+        ]
+        return Explanation(
+            memory,
+            _told(memory, sources),
+            sources,
+            [row[0] for row in replaced],
+            [MemoryRecall(*row) for row in recalls],  # pyright: ignore[reportCallIssue]
+        )
+
+    async def recall(self, principal: Principal, asked: Recall) -> Recalled:
+        """What held, and an event that says that it was recalled."""
+        if not 1 <= asked.top_k <= MAX_PAGE_MEMORIES:
+            raise refused("top_k", f"from 1 to {MAX_PAGE_MEMORIES}")
+        async with self._database.transaction(principal.scope) as tx:
+            hits = await self._held(tx, principal.scope, asked, None, asked.top_k, None)
+        recall_id = uuid4()
+        document = {
+            "effect": "recall",
+            "event_id": recall_id,
+            "user_id": principal.scope.user_id,
+            "agent": asked.agent,
+            "hits": [hit.memory_id for hit in hits],
+        }
+        event = self._event(principal, recall_id, "memory.recalled", asked.agent, asked.session_id)
+        await self._record(principal, event, document, {"asked": asked})
+        return Recalled(recall_id, hits)
+
+    async def forget(self, principal: Principal, memory_id: UUID) -> None:
+        """It is no longer found. What it said and where it came from stays for who asks for its history."""
+        memory = await self.get(principal.scope, memory_id)
+        if memory.deleted_at is not None:
+            return
+        if memory.user_id is None and not principal.is_admin and memory.said_by != principal.user_id:
+            raise refused("memory_id", "is the workspace's; who told it or an administrator can forget it")
+        event = self._event(principal, uuid4(), "memory.forgotten", memory.agent, memory.session_id, memory_id)
+        await self._record(principal, event, {"effect": "forget", "memory_id": memory_id})
+
+    async def _get(self, tx: Tx, scope: Scope, memory_id: UUID) -> StoredMemory:
+        values = _values(scope, memory_id=memory_id)
+        row = await (await tx.execute(_SQL["memory_by_id"], values, binary=True)).fetchone()
+        if row is None:
+            raise NotFound("there is no such memory")
+        return _memory(row)
+
+    async def _held(
+        self, tx: Tx, scope: Scope, asked: Recall, before: int | None, limit: int, run_id: UUID | None
+    ) -> list[StoredMemory]:
+        now = self._clock()
+        values = _values(
+            scope,
+            agent=asked.agent,
+            tiers=_listed(asked.tiers),
+            kinds=_listed(asked.kinds),
+            session_id=asked.session_id,
+            run_id=run_id,
+            subject_key=asked.subject and _literal(normal(asked.subject)) + BETWEEN,
+            predicate_key=asked.predicate and BETWEEN + _literal(normal(asked.predicate)),
+            as_of=asked.as_of or now,
+            known_at=asked.known_at or now,
+            before=before,
+            limit=limit,
+        )
+        rows = await (await tx.execute(_SQL["memories_held"], values, binary=True)).fetchall()
+        return list(map(_memory, rows))
+
+    # --- runs and episodes ------------------------------------------------------------------------------------------
+
+    async def start_run(
+        self,
+        principal: Principal,
+        agent: str,
+        instance: str,
+        task_type: str | None = None,
+        session_id: str | None = None,
+        content: Any = None,
+    ) -> Run:
+        for field, value in (("agent", agent), ("instance", instance), ("task_type", task_type)):
+            _check_name(field, value)
+        _check_name("session_id", session_id)
+        run_id = uuid4()
+        user_id = self._owner(principal, agent)
+        document = {
+            "effect": "start_run",
+            "event_id": run_id,
+            "user_id": user_id,
+            "agent": agent,
+            "instance": instance,
+            "task_type": task_type,
+            "session_id": session_id,
+        }
+        event = self._event(principal, run_id, "memory.run_started", agent, session_id, trace_id=run_id.hex)
+        outcome = await self._record(principal, event, document, {"input": content})
+        turn = (outcome.effect or {}).get("turn", 1)
+        return Run(run_id, agent, instance, task_type, session_id, "running", turn, event.occurred_at, None, user_id)
+
+    async def add_episode(self, principal: Principal, run_id: UUID, text: str, **more: Any) -> Remembered:
+        """What happened in a run, in the tier that the agent's profile gives to episodes."""
+        run = await self.run(principal.scope, run_id)
+        if run.status != "running":
+            raise Conflict(f"the run is {run.status}")
+        _, profile = self.profiles.of(run.agent)
+        request = Remember(
+            agent=run.agent,
+            tier=profile.episodes,
+            kind="episodic",
+            text=text,
+            run_id=run_id,
+            user_id=run.user_id if principal.is_admin else None,
+            session_id=run.session_id or f"run:{run_id}",
+            interaction_id=f"run:{run_id}" if profile.episodes == "interaction" else None,
+            **more,
+        )
+        return await self.remember(principal, request)
+
+    async def end_run(
+        self, principal: Principal, run_id: UUID, status: Literal["completed", "failed"], content: Any = None
+    ) -> Run:
+        """The first end counts; ending it again in the same way changes nothing."""
+        run = await self.run(principal.scope, run_id)
+        if run.status == "running":
+            document = {"effect": "end_run", "event_id": (event_id := uuid4()), "run_id": run_id, "status": status}
+            event = self._event(
+                principal, event_id, "memory.run_ended", run.agent, run.session_id, run_id, trace_id=run_id.hex
+            )
+            event = msgspec.structs.replace(event, status=status)
+            await self._record(principal, event, document, {"output" if status == "completed" else "error": content})
+            run = await self.run(principal.scope, run_id)
+        if run.status != status:
+            raise Conflict(f"the run is {run.status}")
+        return run
+
+    async def run(self, scope: Scope, run_id: UUID) -> Run:
+        async with self._database.transaction(scope) as tx:
+            row = await (await tx.execute(_SQL["run_by_id"], _values(scope, run_id=run_id), binary=True)).fetchone()
+        if row is None:
+            raise NotFound("there is no such run")
+        return Run(*row)  # pyright: ignore[reportCallIssue] (a row is Any)
+
+    async def runs(self, scope: Scope, agent: str, instance: str | None = None, limit: int = 100) -> list[Run]:
+        """The newest first; the first of an instance is its state."""
+        if not 1 <= limit <= MAX_PAGE_MEMORIES:
+            raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        values = _values(scope, agent=agent, instance=instance, before=None, limit=limit)
+        async with self._database.transaction(scope) as tx:
+            rows = await (await tx.execute(_SQL["runs_of_agent"], values, binary=True)).fetchall()
+        return [Run(*row) for row in rows]  # pyright: ignore[reportCallIssue]
+
+    async def episodes(self, scope: Scope, agent: str, limit: int = DEFAULT_EPISODES) -> list[StoredMemory]:
+        """The last ones, as an agent needs them when its turn starts, the newest first."""
+        if not 1 <= limit <= MAX_PAGE_MEMORIES:
+            raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        async with self._database.transaction(scope) as tx:
+            values = _values(scope, agent=agent, limit=limit)
+            rows = await (await tx.execute(_SQL["episodes_of_agent"], values, binary=True)).fetchall()
+        return list(map(_memory, rows))
+
+    # --- canon ------------------------------------------------------------------------------------------------------
+
+    async def set_rule(self, principal: Principal, world_id: str, rule_id: str, body: str) -> None:
+        _check_name("world_id", world_id)
+        _check_name("rule_id", rule_id)
+        problem = text_problem(body, MAX_RULE_CHARACTERS)
+        if problem is not None:
+            raise refused("body", problem)
+        document = {"effect": "set_rule", "world_id": world_id, "rule_id": rule_id, "body": body}
+        await self._record(principal, self._event(principal, uuid4(), "memory.rule_set", None, None), document)
+
+    async def drop_rule(self, principal: Principal, world_id: str, rule_id: str) -> None:
+        if rule_id not in {rule for rule, _, _ in await self.rules(principal.scope, world_id)}:
+            raise NotFound("there is no such rule")
+        document = {"effect": "drop_rule", "world_id": world_id, "rule_id": rule_id}
+        await self._record(principal, self._event(principal, uuid4(), "memory.rule_dropped", None, None), document)
+
+    async def rules(self, scope: Scope, world_id: str) -> list[tuple[str, str, datetime]]:
+        values = {"workspace_id": scope.workspace_id, "world_id": world_id, "limit": MAX_RULES}
+        async with self._database.transaction(scope) as tx:
+            return await (await tx.execute(_SQL["rules_of_world"], values, binary=True)).fetchall()
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def _owner(self, principal: Principal, agent: str) -> str | None:
+        """On whom a run of the agent hangs: an administrator's own runs are the workspace's."""
+        _, profile = self.profiles.of(agent)
+        return principal.scope.user_id if profile.anchor == "user" else None
+
+    def _event(
+        self,
+        principal: Principal,
+        event_id: UUID,
+        event_type: str,
+        agent: str | None,
+        session_id: str | None,
+        parent: UUID | None = None,
+        trace_id: str | None = None,
+    ) -> Event:
+        return Event(
+            event_id=event_id,
+            event_type=event_type,
+            occurred_at=self._clock(),
+            session_id=session_id or f"memory:{agent or 'canon'}",
+            trace_id=trace_id or event_id.hex,
+            agent_id=agent,
+            user_id=principal.scope.user_id,
+            parent_event_id=parent,
+            status="completed",
+        )
+
+    async def _record(
+        self, principal: Principal, event: Event, document: dict[str, Any], beside: dict[str, Any] | None = None
+    ) -> Outcome:
+        written = _encode({name: value for name, value in document.items() if value is not None})
+        payload = _encode({"memory": msgspec.Raw(written), **(beside or {})})
+        own = OwnEvent(event, payload, Effect(written, event.event_id))
+        [outcome] = await self._ledger.record(principal.workspace_id, [own])
+        if outcome.status != "accepted":
+            error = outcome.errors[0] if outcome.errors else FieldError("event", "was stored earlier")
+            raise InvalidInput(f"{error.field}: {error.message}", outcome.errors)
+        return outcome
+
+
+def _unit(row: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]:
+    """The same on every machine: sums of squares of small integers are exact."""
+    vector = row.astype(np.float64)
+    length = float(np.sqrt(vector @ vector))
+    return (vector / (length or 1.0)).astype(">f2").astype(np.float32)
+
+
+def _memory(row: tuple[Any, ...]) -> StoredMemory:
+    subject, predicate, about, confidence, key = row[12:17]
+    fact = None if subject is None else Fact(subject, predicate, about, confidence)
+    shown = key if fact is None else None
+    sanitised = row[-1] and _decode(row[-1])
+    fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:-1], sanitised)
+    return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
+
+
+def _missing(request: Remember, known: dict[UUID, bool]) -> FieldError | None:
+    for source in request.derived_from:
+        if source not in known:
+            return FieldError("derived_from", f"there is no event or memory {source}")
+    if request.run_id is not None and request.run_id not in known:
+        return FieldError("run_id", "there is no such run")
+    return None
+
+
+def _told(memory: StoredMemory, sources: list[MemorySource]) -> str:
+    """In a sentence, for people."""
+    said = f"{memory.said_by} told {memory.agent}" if memory.said_by else f"{memory.agent} was told"
+    since = f"on {memory.recorded_at:%Y-%m-%d %H:%M} UTC, holding from {memory.valid_at:%Y-%m-%d %H:%M} UTC"
+    until = f" until {memory.invalid_at:%Y-%m-%d %H:%M} UTC" if memory.invalid_at else ""
+    derived = [source for source in sources if source.role != "told"]
+    drawn = f", drawn from {len(derived)} {'source' if len(derived) == 1 else 'sources'}" if derived else ""
+    again = f"; told {memory.told_count} times" if memory.told_count > 1 else ""
+    gone = "; forgotten" if memory.deleted_at else "; superseded" if memory.superseded_at else ""
+    return f"{said} {since}{until}{drawn}{again}{gone}."
+
+
+def _values(scope: Scope, **values: object) -> dict[str, object]:
+    return {"workspace_id": scope.workspace_id, "user_id": scope.user_id, **values}
+
+
+def _listed(values: Sequence[str] | None) -> list[str] | None:
+    return None if values is None else list(values)
+
+
+def _literal(text: str) -> str:
+    """For LIKE."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def _check_name(field: str, value: str | None) -> None:
+    problem = None if value is None else text_problem(value, MAX_IDENTIFIER_CHARACTERS)
+    if problem is not None:
+        raise refused(field, problem)

@@ -1,0 +1,138 @@
+-- The statements of memory. What is written goes through whence.memory_apply (see the ledger's `apply_effects`).
+
+-- fragment: seen
+-- Rows of the user and of the workspace itself; of all users for who asks without one.
+(%(user_id)s::text IS NULL OR m.owner = ANY (ARRAY['', %(user_id)s::text]))
+
+-- fragment: memory
+-- The fields of wire.StoredMemory, in order.
+m.memory_id, m.position, m.agent, m.profile, m.tier, m.kind, m.body, m.user_id, m.session_id, m.interaction_id,
+m.run_id, m.world_id_context, m.fact_subject, m.fact_predicate, m.fact_object, m.confidence, m.conflict_key,
+m.importance, m.valid_at, m.invalid_at, m.invalidated_at, m.invalidated_by, m.superseded_at, m.superseded_by,
+m.recorded_at, m.deleted_at, m.told_count, m.access_count, m.accessed_at, m.said_by, m.sanitised::text
+
+-- fragment: held
+-- What held at a moment, as far as it was known at another.
+m.deleted_at IS NULL AND m.recorded_at <= %(known_at)s::timestamptz AND m.valid_at <= %(as_of)s::timestamptz
+  AND (m.invalid_at IS NULL OR m.invalid_at > %(as_of)s::timestamptz OR m.invalidated_at > %(known_at)s::timestamptz)
+  AND (m.superseded_at IS NULL OR m.superseded_at > least(%(as_of)s::timestamptz, %(known_at)s::timestamptz))
+
+-- name: memory_by_id
+SELECT {memory} FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s AND {seen};
+
+-- name: memories_held
+-- The newest first. What is not asked about is NULL.
+SELECT {memory} FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND {seen} AND {held}
+  AND (%(agent)s::text IS NULL OR m.agent = %(agent)s)
+  AND (%(tiers)s::text[] IS NULL OR m.tier = ANY (%(tiers)s::text[]))
+  AND (%(kinds)s::text[] IS NULL OR m.kind = ANY (%(kinds)s::text[]))
+  AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
+  AND (%(run_id)s::uuid IS NULL OR m.run_id = %(run_id)s::uuid)
+  AND (%(subject_key)s::text IS NULL OR m.conflict_key LIKE %(subject_key)s::text || '%%')
+  AND (%(predicate_key)s::text IS NULL OR m.conflict_key LIKE '%%' || %(predicate_key)s::text)
+  AND (%(before)s::bigint IS NULL OR m.position < %(before)s::bigint)
+ORDER BY m.position DESC LIMIT %(limit)s::bigint;
+
+-- name: episodes_of_agent
+-- The last ones of all its runs, the newest first.
+SELECT {memory} FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.agent = %(agent)s AND m.run_id IS NOT NULL AND {seen}
+  AND m.deleted_at IS NULL
+ORDER BY m.position DESC LIMIT %(limit)s::bigint;
+
+-- name: history_of
+-- All that was ever said where only one thing can be so, in order of the time from which it was so.
+SELECT {memory} FROM whence.memories m
+JOIN whence.memories o ON o.workspace_id = m.workspace_id AND o.memory_id = %(memory_id)s
+WHERE m.workspace_id = %(workspace_id)s AND {seen}
+  AND (m.memory_id = o.memory_id OR (m.owner = o.owner AND m.agent = o.agent AND m.tier = o.tier
+    AND m.anchor = o.anchor AND m.kind = o.kind AND m.conflict_key = o.conflict_key))
+ORDER BY m.valid_at, m.position LIMIT %(limit)s::bigint;
+
+-- name: sources_of
+SELECT s.source, s.role, s.event_id, s.position, s.said_by, s.confidence, s.told_at
+FROM whence.memory_sources s
+WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = %(memory_id)s
+ORDER BY s.position, s.role, s.source LIMIT %(limit)s::bigint;
+
+-- name: replaced_by
+-- The memories that ended because of this one.
+SELECT m.memory_id FROM whence.memories m
+JOIN whence.memories o ON o.workspace_id = m.workspace_id AND o.memory_id = %(memory_id)s
+WHERE m.workspace_id = %(workspace_id)s AND m.owner = o.owner AND m.agent = o.agent
+  AND m.conflict_key = o.conflict_key AND (m.invalidated_by = o.memory_id OR m.superseded_by = o.memory_id)
+  AND m.position < o.position
+ORDER BY m.position;
+
+-- name: recalls_of
+SELECT h.recall_id, r.recalled_at, r.user_id, r.agent, h.rank
+FROM whence.recall_hits h
+JOIN whence.recalls r ON r.workspace_id = h.workspace_id AND r.recall_id = h.recall_id
+WHERE h.workspace_id = %(workspace_id)s AND h.memory_id = %(memory_id)s
+  AND (%(user_id)s::text IS NULL OR h.user_id = %(user_id)s)
+ORDER BY r.position DESC LIMIT %(limit)s::bigint;
+
+-- name: known_sources
+-- Which of these ids are events, memories or runs that may be seen.
+SELECT e.event_id, EXISTS (
+    SELECT 1 FROM whence.memories m
+    WHERE m.workspace_id = e.workspace_id AND m.memory_id = e.event_id AND {seen}
+)
+FROM whence.events e
+WHERE e.workspace_id = %(workspace_id)s AND e.event_id = ANY (%(ids)s::uuid[])
+  AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+UNION
+SELECT m.memory_id, true FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {seen}
+UNION
+SELECT r.run_id, false FROM whence.runs r
+WHERE r.workspace_id = %(workspace_id)s AND r.run_id = ANY (%(ids)s::uuid[])
+  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]));
+
+-- name: told_by
+-- The memory that an event told.
+SELECT m.memory_id, m.position, encode(m.body_hash, 'hex') FROM whence.memory_sources s
+JOIN whence.memories m ON m.workspace_id = s.workspace_id AND m.memory_id = s.memory_id
+WHERE s.workspace_id = %(workspace_id)s AND s.event_id = %(event_id)s AND {seen} LIMIT 1;
+
+-- name: run_by_id
+SELECT r.run_id, r.agent, r.instance, r.task_type, r.session_id, r.status, r.turn, r.started_at, r.ended_at, r.user_id
+FROM whence.runs r
+WHERE r.workspace_id = %(workspace_id)s AND r.run_id = %(run_id)s
+  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]));
+
+-- name: runs_of_agent
+SELECT r.run_id, r.agent, r.instance, r.task_type, r.session_id, r.status, r.turn, r.started_at, r.ended_at, r.user_id
+FROM whence.runs r
+WHERE r.workspace_id = %(workspace_id)s AND r.agent = %(agent)s
+  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]))
+  AND (%(instance)s::text IS NULL OR r.instance = %(instance)s)
+  AND (%(before)s::bigint IS NULL OR r.position < %(before)s::bigint)
+ORDER BY r.position DESC LIMIT %(limit)s::bigint;
+
+-- name: rules_of_world
+SELECT c.rule_id, c.body, c.updated_at FROM whence.canon_rules c
+WHERE c.workspace_id = %(workspace_id)s AND c.world_id = %(world_id)s
+ORDER BY c.rule_id LIMIT %(limit)s::bigint;
+
+-- name: own_events
+-- The next events that memory is made of.
+SELECT e.global_position, e.recorded_at FROM whence.events e
+WHERE e.workspace_id = %(workspace_id)s AND e.event_type = ANY (%(types)s::text[])
+  AND e.global_position > %(after)s::bigint AND e.global_position <= %(until)s::bigint
+ORDER BY e.global_position LIMIT %(limit)s::bigint;
+
+-- name: digests
+SELECT d.name, coalesce(d.digest, ''::bytea) FROM whence.memory_digests(%(workspace_id)s) d;
+
+-- name: clear
+SELECT whence.memory_clear(%(workspace_id)s);
+
+-- name: head
+SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %(workspace_id)s;
+
+-- name: hold_head
+-- Nobody writes until this transaction ends.
+SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %(workspace_id)s FOR UPDATE;

@@ -1,0 +1,174 @@
+"""Replay: memory made again from the ledger alone, beside the one in use, and compared with it.
+
+The copy is made under the name of a workspace that nobody can have, so that row-level security keeps it apart from
+everything, and no statement needs to know of it.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from whence.db import Database, Scope, Tx
+from whence.db.queries import load
+from whence.errors import NotFound
+from whence.ledger import Content, Ledger
+from whence.ledger.effects import Effect, Placed, apply
+from whence.ledger.events import OWN_TYPES
+from whence.memory import Memory
+from whence.memory.writing import vector_in
+
+BATCH_EVENTS = 1_000
+REBUILD_TIMEOUT_MS = 30 * 60 * 1000
+_ASIDE: Final = "\x1frebuild"
+"""Follows the name of a workspace; a name cannot have that character."""
+
+_SQL = load("whence.memory")
+_UNUSED: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Documents of a replay say themselves when they were recorded."""
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    workspace_id: str
+    position: int
+    digest: str
+    live_digest: str
+    differing: tuple[str, ...]
+    replaced: bool
+    unreadable: int
+    """Events whose payload is gone; what they said cannot be made again."""
+    seconds: float
+
+    @property
+    def equal(self) -> bool:
+        return not self.differing
+
+
+@dataclass
+class _Replay:
+    """Applies a workspace's own events, in order, to the rows of another name."""
+
+    database: Database
+    ledger: Ledger
+    memory: Memory
+    source: Scope
+    target: Scope
+    position: int = 0
+    unreadable: int = 0
+
+    async def upto(self, head: int, on_progress: Callable[[int, int], None], tx: Tx | None = None) -> None:
+        """In transactions of its own, or in the caller's."""
+        while self.position < head:
+            batch, reached = await self._next(head)
+            if tx is not None:
+                await self._apply(tx, batch)
+            elif batch:
+                async with self.database.transaction(self.target, timeout_ms=REBUILD_TIMEOUT_MS) as own:
+                    await self._apply(own, batch)
+            self.position = reached
+            on_progress(reached, head)
+
+    async def _next(self, head: int) -> tuple[Placed, int]:
+        values = {
+            "workspace_id": self.source.workspace_id,
+            "types": sorted(OWN_TYPES),
+            "after": self.position,
+            "until": head,
+            "limit": BATCH_EVENTS,
+        }
+        async with self.database.transaction(self.source) as tx:
+            rows = await (await tx.execute(_SQL["own_events"], values, binary=True)).fetchall()
+            sealed = await self.ledger.contents(tx, self.source, [position for position, _ in rows])
+        if not rows:
+            return [], head
+        # What does not fit into one reading is left for the next.
+        reached = sealed[-1].position if len(sealed) < len(rows) and sealed else rows[-1][0]
+        recorded = dict(rows)
+        contents = await self.ledger.opened(self.source, sealed)
+        self.unreadable += sum(position <= reached for position in recorded) - len(sealed)
+        return await self._effects(contents, recorded), reached
+
+    async def _effects(self, contents: list[Content], recorded: dict[int, Any]) -> Placed:
+        effects: Placed = []
+        texts: dict[int, str] = {}
+        for content in contents:
+            if content.body is None:
+                self.unreadable += 1
+                continue
+            payload = msgspec.json.decode(content.body)
+            document = payload["memory"]
+            vector = vector_in(payload)
+            if document["effect"] == "remember" and vector is None:
+                texts[len(effects)] = document["body"]
+            written = msgspec.json.encode({**document, "recorded_at": recorded[content.position]})
+            effects.append((content.position, Effect(written, content.event_id, vector)))
+        vectors = await self.memory.embedded(list(texts.values())) if texts else []
+        for place, vector in zip(texts, vectors, strict=True):
+            position, effect = effects[place]
+            effects[place] = (position, msgspec.structs.replace(effect, vector=vector))
+        return effects
+
+    async def _apply(self, tx: Tx, batch: Placed) -> None:
+        if batch:
+            await apply(tx, self.target.workspace_id, batch, _UNUSED, base=0)
+
+
+async def rebuild(
+    database: Database,
+    ledger: Ledger,
+    memory: Memory,
+    workspace_id: str,
+    verify: bool,
+    on_progress: Callable[[int, int], None],
+) -> MemoryReport:
+    """Compares what is in use with what the ledger gives. Where they differ it is replaced, unless `verify` is set."""
+    began = time.monotonic()
+    scope, aside = Scope(workspace_id), Scope(workspace_id + _ASIDE)
+    replay = _Replay(database, ledger, memory, scope, aside)
+    await _clear(database, aside)
+    await replay.upto(await _head(database, scope), on_progress)
+    async with database.transaction(scope, timeout_ms=REBUILD_TIMEOUT_MS) as tx:
+        await tx.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        row = await (await tx.execute(_SQL["hold_head"], {"workspace_id": workspace_id})).fetchone()
+        head = row[0] if row else 0
+        await replay.upto(head, on_progress)
+        async with database.transaction(aside, timeout_ms=REBUILD_TIMEOUT_MS) as beside:
+            ours = await _digests(beside, aside)
+        theirs = await _digests(tx, scope)
+        differing = tuple(name for name in ours if ours[name] != theirs[name])
+        replaced = bool(differing) and not verify
+        if replaced:
+            await tx.execute(_SQL["clear"], {"workspace_id": workspace_id})
+            await _Replay(database, ledger, memory, scope, scope).upto(head, on_progress, tx)
+    await _clear(database, aside)
+    seconds = time.monotonic() - began
+    return MemoryReport(
+        workspace_id, head, _whole(ours), _whole(theirs), differing, replaced, replay.unreadable, seconds
+    )
+
+
+async def _head(database: Database, scope: Scope) -> int:
+    async with database.transaction(scope) as tx:
+        row = await (await tx.execute(_SQL["head"], {"workspace_id": scope.workspace_id})).fetchone()
+    if row is None:
+        raise NotFound(f"there is no workspace {scope.workspace_id}")
+    return row[0]
+
+
+async def _clear(database: Database, scope: Scope) -> None:
+    async with database.transaction(scope, timeout_ms=REBUILD_TIMEOUT_MS) as tx:
+        await tx.execute(_SQL["clear"], {"workspace_id": scope.workspace_id})
+
+
+async def _digests(tx: Tx, scope: Scope) -> dict[str, bytes]:
+    rows = await (await tx.execute(_SQL["digests"], {"workspace_id": scope.workspace_id}, binary=True)).fetchall()
+    return dict(rows)
+
+
+def _whole(digests: dict[str, bytes]) -> str:
+    return hashlib.sha256(b"".join(name.encode() + b"\0" + digests[name] for name in sorted(digests))).hexdigest()

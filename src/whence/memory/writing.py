@@ -1,0 +1,269 @@
+"""From what somebody asks to be remembered to the event that says so: checked, sanitised, normalised.
+
+The document of an event is all that memory is made from, now and when it is rebuilt. So everything that may change
+later, such as a profile, is looked up here, and the document holds what was found.
+"""
+
+import hashlib
+import math
+import unicodedata
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+from uuid import UUID, uuid4
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from whence.errors import FieldError, InvalidInput
+from whence.identity import Principal
+from whence.ledger.effects import Effect, OwnEvent, Vector
+from whence.ledger.events import EARLIEST, LATEST, MAX_IDENTIFIER_CHARACTERS, text_problem
+from whence.ledger.payloads import subject_of
+from whence.memory.profiles import Profile, Profiles, check_cell
+from whence.memory.sanitise import sanitise
+from whence.wire import Event, Fact, Remember
+
+MAX_TEXT_CHARACTERS = 20_000
+MAX_SOURCES = 100
+MAX_EMBEDDING_COMPONENTS = 4_096
+DEFAULT_IMPORTANCE = 0.5
+DEFAULT_CONFIDENCE = 0.8
+"""Of a fact whose teller does not say how sure it is."""
+GIVEN_EMBEDDER: Final = "given"
+BETWEEN: Final = "\x1f"
+"""Stands between a subject and a predicate in a key; neither can have it."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Draft(NamedTuple):
+    """A request that is sound, with what was found about it."""
+
+    request: Remember
+    principal: Principal
+    profile_name: str
+    profile: Profile
+    event_id: UUID
+    user_id: str | None
+    """Whom the event is by."""
+    text: str
+    fact: Fact | None
+    sanitised: dict[str, int]
+    vector: npt.NDArray[np.float32] | None
+
+
+def draft(principal: Principal, request: Remember, profiles: Profiles) -> Draft:
+    """Raises InvalidInput that names the field."""
+    for field, value in (
+        ("agent", request.agent),
+        ("user_id", request.user_id),
+        ("subject_id", request.subject_id),
+        ("session_id", request.session_id),
+        ("interaction_id", request.interaction_id),
+        ("world_id_context", request.world_id_context),
+        ("key", request.key),
+    ):
+        if value is not None:
+            _check_text(field, value, MAX_IDENTIFIER_CHARACTERS)
+    name, profile = profiles.of(request.agent)
+    check_cell(name, profile, request.tier, request.kind)
+    _check_anchors(request, name, profile)
+    _check_numbers(request)
+    user_id = _user_of(principal, request, name, profile)
+    cleaned = _Cleaner(name, profile)
+    text = cleaned.clean("text", request.text, MAX_TEXT_CHARACTERS)
+    fact = request.fact and Fact(
+        cleaned.clean("fact.subject", request.fact.subject, MAX_IDENTIFIER_CHARACTERS),
+        cleaned.clean("fact.predicate", request.fact.predicate, MAX_IDENTIFIER_CHARACTERS),
+        cleaned.clean("fact.object", request.fact.object, MAX_TEXT_CHARACTERS),
+        DEFAULT_CONFIDENCE if request.fact.confidence is None else request.fact.confidence,
+    )
+    vector = None if request.embedding is None else _unit(request.embedding)
+    event_id = request.memory_id or uuid4()
+    return Draft(request, principal, name, profile, event_id, user_id, text, fact, cleaned.found, vector)
+
+
+def event_of(drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: datetime) -> OwnEvent:
+    """`sources` are the ids that it is derived from, each with whether it is a memory."""
+    request, profile = drafted.request, drafted.profile
+    event = Event(
+        event_id=drafted.event_id,
+        event_type="memory.remembered",
+        occurred_at=now,
+        session_id=request.session_id or f"memory:{request.agent}",
+        trace_id=request.run_id.hex if request.run_id else drafted.event_id.hex,
+        agent_id=request.agent,
+        user_id=drafted.user_id,
+        subject_id=request.subject_id,
+        # What it comes from caused it, so that a lineage leads there.
+        parent_event_id=next(iter(sources), None) or request.run_id,
+        status="completed",
+    )
+    conflict = profile.conflict_of(request.kind)
+    fact = drafted.fact
+    key, object_key = _keys(drafted) if conflict != "accumulate" else (None, None)
+    document: dict[str, Any] = {
+        "effect": "remember",
+        "event_id": drafted.event_id,
+        "user_id": drafted.user_id if profile.anchor == "user" else None,
+        "subject_id": subject_of(event),
+        "said_by": drafted.user_id or drafted.principal.user_id,
+        "agent": request.agent,
+        "profile": drafted.profile_name,
+        "tier": request.tier,
+        "kind": request.kind,
+        "session_id": request.session_id,
+        "interaction_id": request.interaction_id,
+        "run_id": request.run_id,
+        "world_id_context": request.world_id_context,
+        "body": drafted.text,
+        "body_hash": hash_of(drafted.text),
+        "conflict_key": key,
+        "fact_subject": fact and fact.subject,
+        "fact_predicate": fact and fact.predicate,
+        "fact_object": fact and fact.object,
+        "object_key": object_key,
+        "confidence": fact and fact.confidence,
+        "importance": DEFAULT_IMPORTANCE if request.importance is None else request.importance,
+        "valid_at": request.valid_at,
+        "conflict": conflict,
+        "sources": _sources(drafted, sources),
+        "sanitised": drafted.sanitised or None,
+    }
+    written = _encode({name: value for name, value in document.items() if value is not None})
+    given = b"" if drafted.vector is None else b',"embedding":%b' % _encode(_halves(drafted.vector))
+    payload = b'{"memory":%b%b}' % (written, given)
+    return OwnEvent(event, payload, Effect(written, drafted.event_id, vector))
+
+
+def vector_in(payload: dict[str, Any]) -> Vector | None:
+    """The embedding that the sender gave, as it was kept in the payload."""
+    given: bytes | None = payload.get("embedding") and msgspec.convert(payload["embedding"], bytes, strict=False)
+    if given is None:
+        return None
+    return Vector(GIVEN_EMBEDDER, np.frombuffer(given, ">f2").astype(np.float32))
+
+
+def _halves(vector: npt.NDArray[np.float32]) -> bytes:
+    """As the database keeps them: two bytes each."""
+    return vector.astype(">f2").tobytes()
+
+
+def normal(text: str) -> str:
+    """How texts are compared: without regard to case, width and space."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def hash_of(text: str) -> str:
+    return hashlib.sha256(normal(text).encode()).hexdigest()
+
+
+def fact_key(subject: str, predicate: str) -> str:
+    return f"{normal(subject)}{BETWEEN}{normal(predicate)}"
+
+
+def _keys(drafted: Draft) -> tuple[str | None, str | None]:
+    """What can be said once only, and what is said of it."""
+    if drafted.fact is not None:
+        return fact_key(drafted.fact.subject, drafted.fact.predicate), normal(drafted.fact.object)
+    if drafted.request.key is not None:
+        return normal(drafted.request.key), hash_of(drafted.text)
+    return None, None
+
+
+def _sources(drafted: Draft, found: dict[UUID, bool]) -> list[dict[str, str]]:
+    if found:
+        return [
+            {"source": str(source), "role": "memory" if is_memory else "event"} for source, is_memory in found.items()
+        ]
+    request = drafted.request
+    teller = (
+        f"run:{request.run_id}"
+        if request.run_id
+        else f"session:{request.session_id}"
+        if request.session_id
+        else f"user:{drafted.user_id or drafted.principal.user_id}"
+    )
+    return [{"source": teller, "role": "told"}]
+
+
+def _user_of(principal: Principal, request: Remember, name: str, profile: Profile) -> str | None:
+    """A user's memory is that user's; only an administrator writes for others."""
+    if not principal.is_admin and request.user_id not in (None, principal.user_id):
+        raise refused("user_id", "must be left out or be the user whose key this is")
+    user_id = request.user_id if principal.is_admin else principal.user_id
+    if user_id is None and profile.anchor == "user":
+        raise refused("user_id", f"is needed: memory of the profile {name} hangs on a user")
+    return user_id
+
+
+def _check_anchors(request: Remember, name: str, profile: Profile) -> None:
+    if request.tier == "session" and request.session_id is None:
+        raise refused("session_id", "is needed for the session tier")
+    if request.tier == "interaction" and request.interaction_id is None:
+        raise refused("interaction_id", "is needed for the interaction tier")
+    if request.kind == "semantic" and profile.canon != "none" and request.world_id_context is None:
+        raise refused("world_id_context", f"is needed: the profile {name} has a canon")
+    if request.fact is not None and request.kind != "semantic":
+        raise refused("fact", "only semantic memory holds facts")
+    if request.key is not None and request.kind != "procedural":
+        raise refused("key", "only procedural memory has one")
+
+
+def _check_numbers(request: Remember) -> None:
+    confidence = request.fact and request.fact.confidence
+    if confidence is not None and not 0 <= confidence <= 1:
+        raise refused("fact.confidence", "from 0 to 1")
+    if request.importance is not None and not 0 <= request.importance <= 1:
+        raise refused("importance", "from 0 to 1")
+    if request.valid_at is not None and request.valid_at.tzinfo is None:
+        raise refused("valid_at", "needs a time zone, such as a final Z")
+    if request.valid_at is not None and not EARLIEST <= request.valid_at < LATEST:
+        raise refused("valid_at", "from the year 1970 to the year 2261")
+    if len(request.derived_from) > MAX_SOURCES:
+        raise refused("derived_from", f"at most {MAX_SOURCES}")
+    if request.memory_id in request.derived_from:
+        raise refused("derived_from", "a memory cannot come from itself")
+
+
+def _unit(embedding: tuple[float, ...]) -> npt.NDArray[np.float32]:
+    if not 1 <= len(embedding) <= MAX_EMBEDDING_COMPONENTS:
+        raise refused("embedding", f"from 1 to {MAX_EMBEDDING_COMPONENTS:,} numbers")
+    vector = np.asarray(embedding, np.float64)
+    length = float(np.linalg.norm(vector))
+    if not math.isfinite(length) or length == 0:
+        raise refused("embedding", "must be finite and not all zero")
+    # Rounded here as it is kept, so that a rebuild from what is kept finds the same.
+    return (vector / length).astype(">f2").astype(np.float32)
+
+
+class _Cleaner:
+    """Sanitises the texts of one request by its profile, and counts what was found."""
+
+    def __init__(self, name: str, profile: Profile) -> None:
+        self._name = name
+        self._rules = profile.sanitise
+        self.found: dict[str, int] = {}
+
+    def clean(self, field: str, text: str, limit: int) -> str:
+        _check_text(field, text, limit)
+        done = sanitise(text, self._rules)
+        if done.refused:
+            what = ", ".join(category.replace("_", " ") for category in done.refused)
+            raise refused(field, f"holds what the profile {self._name} refuses: {what}")
+        for category, count in done.found.items():
+            self.found[category] = self.found.get(category, 0) + count
+        return done.text
+
+
+def _check_text(field: str, text: str, limit: int) -> None:
+    problem = text_problem(text, limit)
+    if problem is not None:
+        raise refused(field, problem)
+    if BETWEEN in text:
+        raise refused(field, "must not contain the control character U+001F")
+
+
+def refused(field: str, message: str) -> InvalidInput:
+    return InvalidInput(f"{field}: {message}", (FieldError(field, message),))

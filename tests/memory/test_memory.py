@@ -1,0 +1,363 @@
+"""What is remembered, how it changes, and why it is believed."""
+
+import asyncio
+import uuid
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from psycopg import Connection
+
+from conftest import Workspace
+from samples import event
+from whence.app import App
+from whence.errors import Conflict, InvalidInput, NotFound
+from whence.graph import Bounds
+from whence.wire import Fact, Kind, Recall, Remember, StoredMemory
+
+
+def note(text: str = "the customer likes tea", **more: Any) -> Remember:
+    return Remember(**{"agent": "gateway", "tier": "persistent", "kind": "semantic", "text": text, **more})
+
+
+def lives(where: str, **more: Any) -> Remember:
+    confidence = more.pop("confidence", 0.6)
+    return note(f"Ann lives in {where}", fact=Fact("Ann", "lives in", where, confidence), **more)
+
+
+def day(number: int) -> datetime:
+    return datetime(2026, 1, number, tzinfo=UTC)
+
+
+async def current(app: App, workspace: Workspace, **asked: Any) -> list[StoredMemory]:
+    return (await app.memory.page(workspace.user("ann").scope, Recall(**asked))).memories
+
+
+async def test_a_memory_is_there_when_the_call_returns_and_its_event_is_in_the_ledger(
+    app: App, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    done = await app.memory.remember(ann, note(session_id="s1"))
+    assert done.status == "stored"
+    kept = await app.memory.get(ann.scope, done.memory_id)
+    assert (kept.text, kept.user_id, kept.said_by, kept.position) == (
+        "the customer likes tea",
+        "ann",
+        "ann",
+        done.position,
+    )
+    stored = await app.ledger.get(ann.scope, done.event_id)
+    assert (stored.event_type, stored.session_id, stored.agent_id) == ("memory.remembered", "s1", "gateway")
+    assert b"the customer likes tea" in await app.ledger.payload(ann.scope, done.event_id)
+
+
+async def test_the_same_text_is_told_twice_and_stored_once(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    first = await app.memory.remember(ann, note())
+    again = await app.memory.remember(ann, note("The customer  likes TEA"))
+    assert (again.status, again.memory_id) == ("reinforced", first.memory_id)
+    [kept] = await current(app, workspace)
+    assert kept.told_count == 2
+
+
+async def test_episodes_accumulate(app: App, workspace: Workspace) -> None:
+    for _ in range(3):
+        await app.memory.remember(workspace.user("ann"), note("said hello", kind="episodic"))
+    assert len(await current(app, workspace)) == 3
+
+
+async def test_a_new_fact_ends_the_old_one_and_both_are_kept(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    rome = await app.memory.remember(ann, lives("Rome", valid_at=day(1)))
+    oslo = await app.memory.remember(ann, lives("Oslo", valid_at=day(5)))
+    assert oslo.superseded == (rome.memory_id,)
+    assert [kept.text for kept in await current(app, workspace)] == ["Ann lives in Oslo"]
+    old = await app.memory.get(ann.scope, rome.memory_id)
+    assert (old.invalid_at, old.invalidated_by, old.superseded_at) == (day(5), oslo.memory_id, None)
+    for moment, where in ((day(1), "Rome"), (day(4), "Rome"), (day(5), "Oslo"), (day(30), "Oslo")):
+        assert [kept.text for kept in await current(app, workspace, as_of=moment)] == [f"Ann lives in {where}"]
+    assert await current(app, workspace, as_of=day(1) - timedelta(seconds=1)) == []
+
+
+async def test_facts_follow_one_another_in_time_whatever_the_order_of_learning(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    for number, where in ((5, "Oslo"), (1, "Rome"), (3, "Bern")):
+        await app.memory.remember(ann, lives(where, valid_at=day(number)))
+    [kept] = await current(app, workspace)
+    history = await app.memory.history(ann.scope, kept.memory_id)
+    assert [(memory.text[13:], memory.valid_at, memory.invalid_at) for memory in history] == [
+        ("Rome", day(1), day(3)),
+        ("Bern", day(3), day(5)),
+        ("Oslo", day(5), None),
+    ]
+
+
+async def test_what_was_known_earlier_can_be_asked_for(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    await app.memory.remember(ann, lives("Rome", valid_at=day(1)))
+    then = app.clock()
+    await app.memory.remember(ann, lives("Oslo", valid_at=day(5)))
+    assert [kept.text for kept in await current(app, workspace, known_at=then)] == ["Ann lives in Rome"]
+    assert [kept.text for kept in await current(app, workspace)] == ["Ann lives in Oslo"]
+
+
+async def test_sources_that_agree_raise_the_confidence_and_one_that_repeats_itself_does_not(
+    app: App, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    first = await app.memory.remember(ann, lives("Rome", session_id="s1", confidence=0.6))
+    for session, expected in (("s1", 0.6), ("s2", 0.8), ("s2", 0.8), ("s3", 0.9)):
+        await app.memory.remember(ann, lives("rome", session_id=session, confidence=0.5))
+        fact = (await app.memory.get(ann.scope, first.memory_id)).fact
+        assert fact is not None
+        assert fact.confidence == pytest.approx(expected)
+
+
+async def test_a_procedure_takes_the_place_of_the_one_with_its_key(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    old = await app.memory.remember(ann, note("ask first", kind="procedural", key="Releases"))
+    new = await app.memory.remember(ann, note("announce, then ask", kind="procedural", key="releases"))
+    assert new.superseded == (old.memory_id,)
+    [kept] = await current(app, workspace, kinds=("procedural",))
+    assert kept.text == "announce, then ask"
+    gone = await app.memory.get(ann.scope, old.memory_id)
+    assert gone.superseded_by == new.memory_id
+    assert gone.superseded_at is not None
+    assert gone.invalid_at is None
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_writers_that_race_leave_one_current_row_and_a_whole_history(
+    app: App, workspace: Workspace, same: bool
+) -> None:
+    """Over several connections and groups: half go by the ledger's lane, half one after the other."""
+    ann = workspace.user("ann")
+    places = ["Rome"] * 24 if same else [f"Town {number}" for number in range(24)]
+    done = await asyncio.gather(*(app.memory.remember(ann, lives(place)) for place in places))
+    held = await current(app, workspace)
+    assert len(held) == 1
+    history = await app.memory.history(ann.scope, held[0].memory_id)
+    assert {memory.memory_id for memory in history} == {one.memory_id for one in done}
+    assert len(history) == (1 if same else 24)
+    assert [memory for memory in history if memory.invalid_at is None] == held
+    for before, after in pairwise(history):
+        assert before.invalid_at == after.valid_at
+    if same:
+        assert held[0].told_count == 24
+
+
+async def test_two_transactions_that_interleave_end_with_one_current_row(
+    app: App, workspace: Workspace, owner: Connection
+) -> None:
+    """One writer is held up between its event and its commit; the other waits for it and sees what it wrote."""
+    ann = workspace.user("ann")
+    await app.memory.remember(ann, lives("Rome", valid_at=day(1)))
+    owner.autocommit = False
+    owner.execute("SET ROLE whence_workspace")
+    owner.execute(f"SET app.workspace_id = '{workspace.workspace_id}'")
+    owner.execute(
+        "SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %s FOR UPDATE", (workspace.workspace_id,)
+    )
+    waiting = [
+        asyncio.create_task(app.memory.remember(ann, lives(place, valid_at=day(2)))) for place in ("Oslo", "Bern")
+    ]
+    await asyncio.sleep(0.2)
+    assert not any(task.done() for task in waiting)
+    owner.rollback()
+    results = await asyncio.gather(*waiting)
+    held = await current(app, workspace)
+    assert len(held) == 1
+    history = await app.memory.history(ann.scope, held[0].memory_id)
+    assert {memory.memory_id for memory in history} >= {result.memory_id for result in results}
+    assert len(history) == 3
+    assert sum(memory.invalid_at is None for memory in history) == 1
+
+
+async def test_a_sender_that_sends_again_is_told_what_became_of_it(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    chosen = uuid.uuid4()
+    first = await app.memory.remember(ann, note(memory_id=chosen))
+    again = await app.memory.remember(ann, note(memory_id=chosen))
+    assert (again.memory_id, again.position) == (first.memory_id, first.position)
+    [kept] = await current(app, workspace)
+    assert kept.told_count == 1
+    with pytest.raises(Conflict):
+        await app.memory.remember(ann, note("something else", memory_id=chosen))
+
+
+async def test_what_is_forgotten_is_not_found_and_keeps_its_history(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    done = await app.memory.remember(ann, note())
+    await app.memory.forget(ann, done.memory_id)
+    await app.memory.forget(ann, done.memory_id)
+    assert await current(app, workspace) == []
+    assert (await app.memory.history(ann.scope, done.memory_id))[0].deleted_at is not None
+    # What was forgotten can be told again.
+    assert (await app.memory.remember(ann, note())).status == "stored"
+
+
+async def test_every_memory_explains_itself(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    said = event({"messages": [{"role": "user", "content": "I live in Rome"}]}, user_id="ann")
+    await app.ledger.append(workspace.admin, [said])
+    rome = await app.memory.remember(ann, lives("Rome", valid_at=day(1), derived_from=(said.event_id,)))
+    oslo = await app.memory.remember(ann, lives("Oslo", valid_at=day(2), derived_from=(rome.memory_id,)))
+    recalled = await app.memory.recall(ann, Recall(subject="Ann", predicate="lives in", agent="gateway"))
+    assert [hit.memory_id for hit in recalled.hits] == [oslo.memory_id]
+    first = await app.memory.explain(ann.scope, rome.memory_id)
+    [source] = first.sources
+    assert source.event is not None
+    assert (source.role, source.said_by, source.event.event_id) == ("event", "ann", said.event_id)
+    assert first.recalls == []
+    second = await app.memory.explain(ann.scope, oslo.memory_id)
+    assert second.superseded == [rome.memory_id]
+    assert [(found.role, found.source) for found in second.sources] == [("memory", str(rome.memory_id))]
+    assert [found.recall_id for found in second.recalls] == [recalled.recall_id]
+    assert second.memory.access_count == 1
+    assert second.summary.startswith("ann told gateway on ")
+
+
+async def test_the_lineage_of_a_memory_leads_to_what_it_came_from(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    said = [event({"text": "I live in Rome"}, user_id="ann") for _ in range(2)]
+    await app.ledger.append(workspace.admin, said)
+    rome = await app.memory.remember(ann, lives("Rome", derived_from=tuple(one.event_id for one in said)))
+    await app.projector.catch_up(workspace.workspace_id)
+    atlas = await app.graph.lineage(ann.scope, rome.event_id, "up", Bounds(), content=True)
+    node = atlas.nodes[str(rome.event_id)]
+    assert node.attributes["text"] == "memory: Ann lives in Rome"
+    edges = {(edge.target, edge.edge_type) for edge in atlas.edges if edge.source == str(rome.event_id)}
+    assert edges == {
+        (str(said[0].event_id), "CAUSED_BY"),
+        (str(said[0].event_id), "DERIVED_FROM"),
+        (str(said[1].event_id), "DERIVED_FROM"),
+    }
+
+
+async def test_a_memory_that_nobody_may_see_cannot_be_told_from_one_that_is_not_there(
+    app: App, workspace: Workspace
+) -> None:
+    done = await app.memory.remember(workspace.user("ann"), note())
+    bob = workspace.user("bob")
+    for memory_id in (done.memory_id, uuid.uuid4()):
+        for verb in (app.memory.get, app.memory.history, app.memory.explain):
+            with pytest.raises(NotFound, match="there is no such memory"):
+                await verb(bob.scope, memory_id)
+        with pytest.raises(NotFound, match="there is no such memory"):
+            await app.memory.forget(bob, memory_id)
+        with pytest.raises(InvalidInput, match="derived_from"):
+            await app.memory.remember(bob, note(derived_from=(memory_id,)))
+    assert (await app.memory.page(bob.scope, Recall())).memories == []
+
+
+async def test_memory_of_a_workspace_is_seen_by_all_of_it(app: App, workspace: Workspace) -> None:
+    done = await app.memory.remember(workspace.user("ann"), note(agent="sdr"))
+    [seen] = (await app.memory.page(workspace.user("bob").scope, Recall())).memories
+    assert (seen.memory_id, seen.user_id, seen.said_by) == (done.memory_id, None, "ann")
+    with pytest.raises(InvalidInput, match="who told it or an administrator"):
+        await app.memory.forget(workspace.user("bob"), done.memory_id)
+
+
+@pytest.mark.parametrize(
+    ("field", "request_"),
+    [
+        ("kind", note(agent="operations", kind="episodic")),
+        ("session_id", note(tier="session")),
+        ("interaction_id", note(tier="interaction", kind="episodic")),
+        ("world_id_context", note(agent="operations")),
+        ("text", note("")),
+        ("text", note("a\x00b")),
+        ("text", note("\ud800")),
+        ("text", note("x" * 20_001)),
+        ("fact", note(kind="episodic", fact=Fact("a", "b", "c"))),
+        ("fact.confidence", lives("Rome", confidence=1.5)),
+        ("fact.subject", note(fact=Fact("", "b", "c"))),
+        ("key", note(key="x")),
+        ("importance", note(importance=2)),
+        ("user_id", note(user_id="bob")),
+        ("derived_from", note(derived_from=(uuid.uuid4(),))),
+        ("run_id", note(kind="episodic", run_id=uuid.uuid4())),
+        ("embedding", note(embedding=())),
+        ("embedding", note(embedding=(0.0, 0.0))),
+        ("embedding", note(embedding=(float("nan"),))),
+        ("valid_at", note(valid_at=datetime(2026, 1, 1))),
+    ],
+)
+async def test_bad_input_names_its_field_and_changes_nothing(
+    app: App, workspace: Workspace, field: str, request_: Remember
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        await app.memory.remember(workspace.user("ann"), request_)
+    assert caught.value.errors[0].field == field
+    assert await app.ledger.heads.read(workspace.workspace_id) == 0
+
+
+async def test_the_error_for_a_cell_outside_a_profile_names_both(app: App, workspace: Workspace) -> None:
+    with pytest.raises(InvalidInput, match="the profile operations has no persistent/episodic memory"):
+        await app.memory.remember(workspace.user("ann"), note(agent="operations", kind="episodic"))
+
+
+async def test_every_cell_is_open_or_closed_as_its_profile_says(app: App, workspace: Workspace) -> None:
+    kinds: tuple[Kind, ...] = ("episodic", "semantic", "procedural")
+    for name in app.memory.profiles.names:
+        cells = app.memory.profiles.named(name).cells
+        for tier in ("interaction", "session", "persistent"):
+            for kind in kinds:
+                request = Remember(
+                    agent=name, tier=tier, kind=kind, text=f"{name} {tier} {kind}", session_id="s", interaction_id="i",
+                    world_id_context="w" if name == "operations" else None,
+                )  # fmt: skip
+                if kind in cells.get(tier, {}):
+                    assert (await app.memory.remember(workspace.user("ann"), request)).status == "stored"
+                else:
+                    with pytest.raises(InvalidInput, match=f"the profile {name} has no {tier}/{kind} memory"):
+                        await app.memory.remember(workspace.user("ann"), request)
+
+
+async def test_one_bad_item_of_a_batch_costs_only_itself(app: App, workspace: Workspace) -> None:
+    rule = (
+        "A change set is refused by the gate of conformity unless two people of the team have signed its review form."
+    )
+    await app.memory.set_rule(workspace.admin, "w1", "R-7", rule)
+    requests = [note(f"note {number}") for number in range(20)]
+    requests[3] = note("")
+    requests[9] = note(rule, world_id_context="w1")
+    items = await app.memory.remember_all(workspace.user("ann"), requests)
+    assert [place for place, item in enumerate(items) if item.remembered is None] == [3, 9]
+    assert items[9].errors[0].field == "text"
+    assert "rule R-7" in items[9].errors[0].message
+    assert len(await current(app, workspace)) == 18
+
+
+async def test_secrets_are_dealt_with_before_anything_is_stored(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    done = await app.memory.remember(ann, note("pay with 4111 1111 1111 1111 please"))
+    assert done.sanitised == {"card": 1}
+    assert (await app.memory.get(ann.scope, done.memory_id)).text == "pay with [card] please"
+    assert b"4111" not in await app.ledger.payload(ann.scope, done.event_id)
+    with pytest.raises(InvalidInput, match="refuses: card"):
+        await app.memory.remember(ann, note("4111 1111 1111 1111", agent="operations", world_id_context="w"))
+
+
+async def test_nobody_else_can_send_the_events_that_memory_is_made_of(app: App, workspace: Workspace) -> None:
+    [outcome] = await app.ledger.append(workspace.admin, [event({"memory": {}}, event_type="memory.remembered")])
+    assert outcome.status == "rejected"
+    assert outcome.errors[0].field == "event_type"
+
+
+async def test_a_given_embedding_is_kept_beside_the_memory(app: App, workspace: Workspace, owner: Connection) -> None:
+    ann = workspace.user("ann")
+    given = await app.memory.remember(ann, note("given", embedding=(3.0, 4.0)))
+    made = await app.memory.remember(ann, note("made here"))
+    owner.execute("SET ROLE whence_workspace")
+    owner.execute(f"SET app.workspace_id = '{workspace.workspace_id}'")
+    found = owner.execute(
+        "SELECT memory_id, embedder, embedding::text, vector_dims(embedding) FROM whence.memory_vectors"
+    ).fetchall()
+    rows = {row[0]: row[1:] for row in found}
+    assert rows[given.memory_id][0] == "given"
+    assert rows[given.memory_id][2] == 2
+    assert [round(float(value), 3) for value in rows[given.memory_id][1].strip("[]").split(",")] == [0.6, 0.8]
+    assert rows[made.memory_id][0] == "wordllama-l2-supercat-256"
+    assert rows[made.memory_id][2] == 256

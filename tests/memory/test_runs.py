@@ -1,0 +1,96 @@
+"""Runs and their episodes."""
+
+import uuid
+
+import pytest
+from psycopg import Connection
+
+from conftest import Workspace
+from whence.app import App
+from whence.errors import Conflict, InvalidInput, NotFound
+from whence.memory import MAX_EPISODES, WARNED_EPISODES
+
+
+async def test_a_run_is_started_told_of_and_ended(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    run = await app.memory.start_run(ann, "gateway", "one", "triage", "s1", {"question": "why"})
+    assert (run.status, run.turn) == ("running", 1)
+    for text in ("looked it up", "answered"):
+        await app.memory.add_episode(ann, run.run_id, text)
+    ended = await app.memory.end_run(ann, run.run_id, "completed", {"answer": 42})
+    assert ended.status == "completed"
+    assert ended.ended_at is not None
+    assert [episode.text for episode in await app.memory.episodes(ann.scope, "gateway")] == ["answered", "looked it up"]
+    with pytest.raises(Conflict):
+        await app.memory.add_episode(ann, run.run_id, "too late")
+
+
+async def test_the_first_end_of_a_run_counts(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    run = await app.memory.start_run(ann, "gateway", "one")
+    first = await app.memory.end_run(ann, run.run_id, "failed", "no answer")
+    assert await app.memory.end_run(ann, run.run_id, "failed", "no answer") == first
+    with pytest.raises(Conflict, match="the run is failed"):
+        await app.memory.end_run(ann, run.run_id, "completed")
+
+
+async def test_runs_of_an_instance_are_numbered_and_the_last_is_its_state(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    for instance in ("one", "two", "one"):
+        await app.memory.start_run(ann, "gateway", instance)
+    turns = [(run.instance, run.turn) for run in await app.memory.runs(ann.scope, "gateway")]
+    assert turns == [("one", 2), ("two", 1), ("one", 1)]
+    assert [run.turn for run in await app.memory.runs(ann.scope, "gateway", "one", 1)] == [2]
+
+
+async def test_the_last_ten_episodes_are_there_when_a_turn_starts(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    for number in range(3):
+        run = await app.memory.start_run(ann, "gateway", "one")
+        for step in range(5):
+            await app.memory.add_episode(ann, run.run_id, f"{number}.{step}")
+    texts = [episode.text for episode in await app.memory.episodes(ann.scope, "gateway")]
+    assert texts == [f"{number}.{step}" for number in (2, 1) for step in (4, 3, 2, 1, 0)]
+
+
+async def test_runs_of_others_are_not_there(app: App, workspace: Workspace) -> None:
+    run = await app.memory.start_run(workspace.user("ann"), "gateway", "one")
+    bob = workspace.user("bob")
+    for run_id in (run.run_id, uuid.uuid4()):
+        with pytest.raises(NotFound, match="there is no such run"):
+            await app.memory.run(bob.scope, run_id)
+        with pytest.raises(NotFound):
+            await app.memory.add_episode(bob, run_id, "mine")
+        with pytest.raises(NotFound):
+            await app.memory.end_run(bob, run_id, "completed")
+    assert await app.memory.runs(bob.scope, "gateway") == []
+
+
+async def test_runs_of_a_shared_agent_are_everybodys(app: App, workspace: Workspace) -> None:
+    run = await app.memory.start_run(workspace.user("ann"), "sdr", "one")
+    await app.memory.add_episode(workspace.user("bob"), run.run_id, "bob helped")
+    [episode] = await app.memory.episodes(workspace.user("ann").scope, "sdr")
+    assert (episode.text, episode.said_by) == ("bob helped", "bob")
+
+
+async def test_a_workspace_is_warned_before_it_has_all_its_episodes_and_then_refused(
+    app: App, workspace: Workspace, owner: Connection
+) -> None:
+    ann = workspace.user("ann")
+    run = await app.memory.start_run(ann, "gateway", "one")
+    assert (await app.memory.add_episode(ann, run.run_id, "first")).warnings == ()
+
+    def count(episodes: int) -> None:
+        owner.execute("SET ROLE whence_workspace")
+        owner.execute(f"SET app.workspace_id = '{workspace.workspace_id}'")
+        owner.execute("UPDATE whence.memory_counts SET episodes = %s", (episodes,))
+
+    count(WARNED_EPISODES - 1)
+    [warning] = (await app.memory.add_episode(ann, run.run_id, "many")).warnings
+    assert warning == "the workspace has 80,000 of at most 100,000 episodes"
+    count(MAX_EPISODES - 1)
+    assert (await app.memory.add_episode(ann, run.run_id, "the last")).warnings
+    head = await app.ledger.heads.read(workspace.workspace_id)
+    with pytest.raises(InvalidInput, match="as many episodes as it may have"):
+        await app.memory.add_episode(ann, run.run_id, "one too many")
+    assert await app.ledger.heads.read(workspace.workspace_id) == head
