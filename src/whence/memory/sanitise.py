@@ -1,0 +1,127 @@
+"""What must not be remembered, taken out of a text before it is stored: personal data, secrets and raw traces.
+
+Rules find it, not a model, so the answer is the same every time and needs no network. A finding is told by its kind
+and never by its value: the counts may be logged, the values may not.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from whence.memory.credentials import api_keys, connection_strings, jwts, private_keys
+from whence.memory.personal import cards, emails, ibans, national_ids, phones
+from whence.memory.traces import trace_dumps
+
+Category = Literal[
+    "trace_dump",
+    "private_key",
+    "connection_string",
+    "jwt",
+    "api_key",
+    "iban",
+    "card",
+    "national_id",
+    "email",
+    "phone",
+]
+Rule = Literal["replace", "refuse", "keep"]
+
+MAX_PASSES = 4
+"""Over one text. What a replacement brings closer to a telling word may be found by the next pass."""
+
+_FINDERS: dict[Category, Callable[[str], Iterator[tuple[int, int]]]] = {
+    "trace_dump": trace_dumps,
+    "private_key": private_keys,
+    "connection_string": connection_strings,
+    "jwt": jwts,
+    "api_key": api_keys,
+    "iban": ibans,
+    "card": cards,
+    "national_id": national_ids,
+    "email": emails,
+    "phone": phones,
+}
+"""From the most specific to the least: of findings of the same length the first one names what was found."""
+
+_RANK = {category: rank for rank, category in enumerate(_FINDERS)}
+
+
+class Finding(NamedTuple):
+    start: int
+    end: int
+    category: Category
+
+
+class Sanitised(NamedTuple):
+    text: str
+    """Without what was found, also where the rule is to refuse."""
+    found: dict[Category, int]
+    """How often each category was replaced or is to be refused."""
+    refused: tuple[Category, ...]
+    """Found, although the rule is to refuse the whole text."""
+
+
+def sanitise(text: str, rules: Mapping[Category, Rule]) -> Sanitised:
+    """The text with a mark such as `[email]` for each finding. A category without a rule is replaced."""
+    counts: Counter[Category] = Counter()
+    for _ in range(MAX_PASSES):
+        findings = findings_in(text, rules)
+        if not findings:
+            break
+        counts.update(finding.category for finding in findings)
+        text = _replaced(text, findings)
+    found: dict[Category, int] = {category: counts[category] for category in _FINDERS if counts[category]}
+    refused: list[Category] = [category for category in found if rules.get(category) == "refuse"]
+    return Sanitised(text, found, tuple(refused))
+
+
+def findings_in(text: str, rules: Mapping[Category, Rule]) -> list[Finding]:
+    """What is to be taken out of a text, in order, joined where it overlaps.
+
+    What lies inside a value that is kept is kept with it: a mailbox that is part of an address. A trace is no value, so
+    what lies inside one counts by itself."""
+    findings = [Finding(*span, category) for category, finder in _FINDERS.items() for span in finder(text)]
+    kept = [one for one in findings if rules.get(one.category) == "keep" and one.category != "trace_dump"]
+    left = [one for one in findings if rules.get(one.category) != "keep"]
+    return _joined(_outside(left, _joined(kept)))
+
+
+def _outside(findings: list[Finding], values: list[Finding]) -> list[Finding]:
+    """The findings that are not wholly inside one of the values."""
+    outside: list[Finding] = []
+    at = 0
+    for finding in sorted(findings):
+        while at < len(values) and values[at].end <= finding.start:
+            at += 1
+        if at == len(values) or not values[at].start <= finding.start <= finding.end <= values[at].end:
+            outside.append(finding)
+    return outside
+
+
+def _joined(findings: list[Finding]) -> list[Finding]:
+    """Findings that overlap made into one, so that no rest of either stays; the longest, else the most specific, names
+    it."""
+    joined: list[Finding] = []
+    longest: Finding | None = None
+    for finding in sorted(findings):
+        if longest is None or finding.start >= joined[-1].end:
+            longest = finding
+            joined.append(finding)
+            continue
+        if _weight(finding) > _weight(longest):
+            longest = finding
+        joined[-1] = Finding(joined[-1].start, max(joined[-1].end, finding.end), longest.category)
+    return joined
+
+
+def _weight(finding: Finding) -> tuple[int, int]:
+    return finding.end - finding.start, -_RANK[finding.category]
+
+
+def _replaced(text: str, findings: list[Finding]) -> str:
+    parts: list[str] = []
+    last = 0
+    for start, end, category in findings:
+        parts += (text[last:start], f"[{category.replace('_', ' ')}]")
+        last = end
+    return "".join((*parts, text[last:]))
