@@ -391,7 +391,7 @@ BEGIN
         WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
           AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
           AND o.valid_at > from_then
-        ORDER BY o.valid_at LIMIT 1;
+        ORDER BY o.valid_at, o.position DESC LIMIT 1;
         WITH ended AS (
             UPDATE whence.memories o SET invalid_at = from_then, invalidated_at = m.recorded_at, invalidated_by = m.event_id
             WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
