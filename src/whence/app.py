@@ -20,6 +20,7 @@ from whence.graph.project import Projector
 from whence.identity import Identity
 from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
+from whence.memory.working import Working
 from whence.models.embedder import WordLlamaEmbedder
 from whence.settings import Settings
 
@@ -35,6 +36,7 @@ class App:
     ledger: Ledger
     graph: Graph
     projector: Projector
+    working: Working
     registry: CollectorRegistry
     stopping: asyncio.Event
     """Set when the server begins to stop, so that what never ends by itself does."""
@@ -72,6 +74,7 @@ async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncGene
                     ledger=ledger,
                     graph=Graph(database, ledger, embedder),
                     projector=Projector(database, ledger, clock, embedder, registry),
+                    working=Working(database, clock),
                     registry=registry,
                     stopping=asyncio.Event(),
                 )

@@ -13,10 +13,18 @@ from litestar.openapi.spec import Components, SecurityScheme
 
 from whence import __version__
 from whence.gateway.boundary import PUBLIC_PATHS
+from whence.gateway.graph import ContextRequest
 from whence.gateway.problems import PROBLEM_JSON, Problem
+from whence.gateway.working import WorkingRequest
 from whence.wire import Event
 
 Document = dict[str, Any]
+
+
+def _body_of(struct: type[msgspec.Struct]) -> Document:
+    schema = {"$ref": f"#/components/schemas/{struct.__name__}"}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
 
 _BINARY = {"type": "string", "format": "binary"}
 _OTLP_BODY: Document = {
@@ -52,9 +60,12 @@ _REQUEST_BODIES: dict[str, Document] = {
             }
         },
     },
+    "/v1/context": _body_of(ContextRequest),
+    "/v1/working/{agent}/{instance}/{key}": _body_of(WorkingRequest),
     "/v1/traces": _OTLP_BODY,
     "/v1/logs": _OTLP_BODY,
 }
+_WITH_BODIES = (Event, ContextRequest, WorkingRequest)
 # What the routes that write their own answers give back.
 _ANSWERS: dict[str, Document] = {
     "/v1/events/{event_id}/payload": {"application/json": {"schema": {}}},
@@ -75,6 +86,8 @@ _PROBLEMS = {
 }
 # Routes whose parameters name something that may not be there.
 _NAMED_BY_QUERY = frozenset({"/v1/seals/consistency"})
+# Routes that answer with an empty list where nothing is there.
+_LISTS = frozenset({"/v1/working/{agent}/{instance}"})
 
 
 @cache
@@ -90,7 +103,7 @@ def document(routes: Sequence[HTTPRouteHandler]) -> Document:
     stand_ins = {"app": Provide(_nothing), "registry": Provide(_no_registry)}
     found = Litestar(list(routes), openapi_config=config, dependencies=stand_ins, logging_config=None)
     schema: Document = found.openapi_schema.to_schema()
-    _, ours = msgspec.json.schema_components([Event, Problem], ref_template="#/components/schemas/{name}")
+    _, ours = msgspec.json.schema_components([*_WITH_BODIES, Problem], ref_template="#/components/schemas/{name}")
     schema["components"]["schemas"] |= ours
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
@@ -105,15 +118,16 @@ async def _no_registry() -> None: ...
 
 
 def _complete(path: str, method: str, operation: Document) -> None:
-    if method == "post" and path in _REQUEST_BODIES:
+    if method in ("post", "put") and path in _REQUEST_BODIES:
         operation["requestBody"] = _REQUEST_BODIES[path]
     if path in _ANSWERS:
         operation["responses"]["200"]["content"] = _ANSWERS[path]
     operation["security"] = [] if path in PUBLIC_PATHS else [{"key": []}]
     content = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for status in _statuses(path, method):
+    statuses = _statuses(path, method)
+    for status in statuses:
         operation["responses"][status] = {"description": _PROBLEMS[status], "content": content}
-    if method == "get":
+    if "400" not in statuses:
         # Litestar assumes 400 for bad parameters; ours are 422, as in every other answer.
         operation["responses"].pop("400", None)
 
@@ -123,6 +137,10 @@ def _statuses(path: str, method: str) -> list[str]:
         return ["503"] if path == "/health/ready" else []
     if method == "post":
         return ["400", "401", "409", "413", "415", "422", "503"]
+    if method == "put":
+        return ["400", "401", "413", "415", "422", "503"]
+    if path in _LISTS:
+        return ["401", "422", "503"]
     if path.endswith("/proof"):
         return ["401", "404", "409", "422", "503"]
     return ["401", "404", "422", "503"] if "{" in path or path in _NAMED_BY_QUERY else ["401", "422", "503"]
