@@ -22,6 +22,7 @@ from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
 from whence.memory import Memory
 from whence.memory.profiles import Profiles
+from whence.memory.working import Working
 from whence.models.embedder import WordLlamaEmbedder
 from whence.settings import Settings
 
@@ -38,6 +39,7 @@ class App:
     memory: Memory
     graph: Graph
     projector: Projector
+    working: Working
     registry: CollectorRegistry
     stopping: asyncio.Event
     """Set when the server begins to stop, so that what never ends by itself does."""
@@ -77,6 +79,7 @@ async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncGene
                     memory=Memory(database, ledger, clock, embedder, profiles),
                     graph=Graph(database, ledger, embedder),
                     projector=Projector(database, ledger, clock, embedder, registry),
+                    working=Working(database, clock),
                     registry=registry,
                     stopping=asyncio.Event(),
                 )

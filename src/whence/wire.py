@@ -215,6 +215,39 @@ class ConsistencyProof(msgspec.Struct, frozen=True):
     path: list[str]
 
 
+class WorkingStored(msgspec.Struct, frozen=True):
+    """What became of a value that was put into working memory."""
+
+    key: str
+    expires_at: datetime
+    bytes: int
+    """What the key and the value count for."""
+    bytes_left: int
+    """What the instance has room for after this."""
+
+
+class WorkingEntry(msgspec.Struct, frozen=True):
+    key: str
+    value: msgspec.Raw
+    """JSON, as it was put."""
+    expires_at: datetime
+
+
+class WorkingKey(msgspec.Struct, frozen=True):
+    """A key without its value. The order of the fields is that of the query."""
+
+    key: str
+    bytes: int
+    updated_at: datetime
+    expires_at: datetime
+
+
+class WorkingKeys(msgspec.Struct, frozen=True):
+    keys: list[WorkingKey]
+    bytes: int
+    bytes_left: int
+
+
 class Health(msgspec.Struct, frozen=True):
     status: Literal["ok", "degraded"]
     version: str

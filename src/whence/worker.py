@@ -1,4 +1,4 @@
-"""The worker: what follows from the ledger is done here, apart from those who append and read.
+"""The worker: what follows from the ledger, or from time passing, is done here, apart from those who append and read.
 
 Any number of workers can run; each transaction takes up the work where it finds it.
 """
@@ -13,6 +13,7 @@ import structlog
 
 from whence.app import App
 from whence.errors import WhenceError
+from whence.memory.working import SWEEP_ROWS
 
 log = structlog.get_logger()
 
@@ -21,6 +22,7 @@ PAUSE_SECONDS = 0.02
 RETRY_SECONDS = 1.0
 BATCHES_A_TURN = 8
 SEAL_POLL_SECONDS = 5.0
+SWEEP_POLL_SECONDS = 60.0
 
 
 async def work(app: App) -> None:
@@ -28,6 +30,7 @@ async def work(app: App) -> None:
     await asyncio.gather(
         _repeat(app, "projection", partial(project_all, app, Turns("projection")), _until_appended),
         _repeat(app, "sealing", partial(seal_all, app, Turns("sealing")), _until_seals_are_due),
+        _repeat(app, "sweeping", partial(sweep_all, app, Turns("sweeping")), _until_next_sweep),
     )
 
 
@@ -59,6 +62,10 @@ async def _pause(app: App, seconds: float) -> None:
 
 async def _until_seals_are_due(app: App) -> None:
     await _pause(app, SEAL_POLL_SECONDS)
+
+
+async def _until_next_sweep(app: App) -> None:
+    await _pause(app, SWEEP_POLL_SECONDS)
 
 
 async def _until_appended(app: App) -> None:
@@ -115,3 +122,12 @@ async def seal_all(app: App, turns: Turns) -> bool:
         return await app.ledger.seals.seal(workspace_id) is not None
 
     return await turns.each(app, await app.ledger.seals.due(), seal)
+
+
+async def sweep_all(app: App, turns: Turns) -> bool:
+    """A batch of each workspace that has expired entries. What expires meanwhile waits for the next time."""
+
+    async def sweep(workspace_id: str) -> bool:
+        return await app.working.sweep(workspace_id) == SWEEP_ROWS
+
+    return await turns.each(app, await app.working.due(), sweep)

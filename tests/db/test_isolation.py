@@ -74,6 +74,8 @@ async def fill(app: App, workspace: Workspace) -> UUID:
     await app.ledger.seals.seal(workspace.workspace_id)
     await app.identity.add_user(workspace.workspace_id, "ann")
     await remember(app, workspace)
+    for principal in (workspace.admin, workspace.user("ann")):
+        await app.working.put(principal.scope, "planner", "run-7", "draft", b'"mine"')
     return stored.event_id
 
 
@@ -157,7 +159,7 @@ async def test_a_user_reads_own_rows_without_a_filter(app: App, workspace: Works
         raw_app.execute(sql.SQL("SET LOCAL app.workspace_id = {}").format(workspace.workspace_id))
         raw_app.execute("SET LOCAL app.user_id = 'ann'")
         assert (mine,) in raw_app.execute("SELECT event_id FROM whence.events").fetchall()
-        for name in ("events", "payloads", "graph_timeline", "graph_edges", "graph_entities"):
+        for name in ("events", "payloads", "graph_timeline", "graph_edges", "graph_entities", "working_memory"):
             owners = raw_app.execute(
                 sql.SQL("SELECT DISTINCT user_id FROM {}").format(sql.Identifier("whence", name))
             ).fetchall()
@@ -181,10 +183,11 @@ async def test_the_server_role_owns_nothing_and_cannot_reach_beyond_its_rows(
         raw_app.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
         for name in (*tables(owner), *SHARED_TABLES):
             table = sql.Identifier("whence", name)
-            derived = name.startswith(DERIVED) and role == "whence_workspace"
+            passing = name.startswith(DERIVED) and role == "whence_workspace"
+            passing |= name == "working_memory" and role != "whence_worker"
             for forbidden in (
                 sql.SQL("TRUNCATE {}").format(table),
-                *([] if derived else [sql.SQL("DELETE FROM {}").format(table)]),
+                *([] if passing else [sql.SQL("DELETE FROM {}").format(table)]),
                 sql.SQL("ALTER TABLE {} ADD COLUMN x int").format(table),
                 sql.SQL("ALTER TABLE {} DISABLE ROW LEVEL SECURITY").format(table),
                 sql.SQL("DROP TABLE {}").format(table),

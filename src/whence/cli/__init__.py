@@ -32,6 +32,7 @@ from whence.cli.memory import run_remember, show_explanation
 from whence.cli.seals import expected_root, show_seal, show_verification
 from whence.cli.tail import show_tail
 from whence.cli.terminal import print_plain
+from whence.cli.working import Instance, delete_key, set_value, show_keys, show_value
 from whence.db import embedded
 from whence.db.migrate import migrate as migrate_schema
 from whence.errors import NotFound, WhenceError
@@ -40,6 +41,7 @@ from whence.identity import ADMIN_USER
 from whence.ledger.verify import Expected
 from whence.logs import configure_logs
 from whence.memory.profiles import DEFAULT_PROFILE
+from whence.memory.working import DEFAULT_TTL_S, MAX_TTL_S, MIN_TTL_S
 from whence.settings import Settings, load_settings
 from whence.wire import Kind, Remember, Tier
 from whence.worker import work
@@ -71,6 +73,10 @@ LogLevel = Annotated[
 Workspace = Annotated[str, typer.Option("--workspace", "-w", help="The workspace.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 UserId = Annotated[str, typer.Argument(metavar="ID", help="The user.")]
+AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="The kind of agent.")]
+InstanceName = Annotated[str, typer.Argument(metavar="INSTANCE", help="Which one of them.")]
+KeyName = Annotated[str, typer.Argument(metavar="KEY", help="The key.")]
+OfUser = Annotated[str | None, typer.Option("--user", "-u", help="Of this user, instead of the workspace's own.")]
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -80,8 +86,10 @@ cli = typer.Typer(
 )
 users = typer.Typer(no_args_is_help=True, help="Users and their keys.")
 workspaces = typer.Typer(no_args_is_help=True, help="Workspaces: who is kept apart from whom.")
+working_memory = typer.Typer(no_args_is_help=True, help="Working memory: what instances of agents have jotted down.")
 cli.add_typer(users, name="user")
 cli.add_typer(workspaces, name="workspace")
+cli.add_typer(working_memory, name="working")
 
 out = Console()
 
@@ -153,7 +161,7 @@ def serve(
         typer.Option(min=0, max=65535, help="The port to serve on; 0 takes a free one.", show_default="8010"),
     ] = None,
     no_worker: Annotated[
-        bool, typer.Option("--no-worker", help="Leave the graph and the seals to `whence worker`.")
+        bool, typer.Option("--no-worker", help="Leave the graph, the seals and the sweep to `whence worker`.")
     ] = False,
     log_level: LogLevel = None,
 ) -> None:
@@ -204,7 +212,7 @@ def _announce(app: App, url: str, grpc_port: int | None, made: bool) -> None:
 
 @cli.command()
 def worker(data_dir: DataDir = None, database_url: DatabaseUrl = None, log_level: LogLevel = None) -> None:
-    """Keep the graph up to date and seal the ledger, apart from a server. Any number may run."""
+    """Keep the graph up to date, seal the ledger and sweep, apart from a server. Any number may run."""
     settings = load_settings({"data_dir": data_dir, "database_url": database_url, "log_level": log_level})
 
     async def act(app: App) -> None:
@@ -471,6 +479,82 @@ def verify(
 
     async def act(app: App) -> None:
         await show_verification(app, workspace, expect, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@working_memory.command("list")
+def working_list(
+    agent: AgentName,
+    instance: InstanceName,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    user: OfUser = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """The keys of an instance, with their sizes and when they expire."""
+
+    async def act(app: App) -> None:
+        await show_keys(app, Instance(workspace, user, agent, instance), as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@working_memory.command("get")
+def working_get(  # noqa: PLR0913, PLR0917 (options of a command)
+    agent: AgentName,
+    instance: InstanceName,
+    key: KeyName,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    user: OfUser = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Print the value under a key."""
+
+    async def act(app: App) -> None:
+        await show_value(app, Instance(workspace, user, agent, instance), key, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@working_memory.command("set")
+def working_set(  # noqa: PLR0913, PLR0917
+    agent: AgentName,
+    instance: InstanceName,
+    key: KeyName,
+    value: Annotated[str, typer.Argument(metavar="JSON", help="The value; a text needs its quotes: '\"hello\"'.")],
+    ttl: Annotated[int, typer.Option(min=MIN_TTL_S, max=MAX_TTL_S, help="Seconds until it expires.")] = DEFAULT_TTL_S,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    user: OfUser = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Put a value under a key, in place of what is there."""
+
+    async def act(app: App) -> None:
+        await set_value(app, Instance(workspace, user, agent, instance), key, value, ttl, as_json)
+
+    with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
+
+
+@working_memory.command("delete")
+def working_delete(
+    agent: AgentName,
+    instance: InstanceName,
+    key: KeyName,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    user: OfUser = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Remove a key and its value."""
+
+    async def act(app: App) -> None:
+        await delete_key(app, Instance(workspace, user, agent, instance), key)
 
     with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
 

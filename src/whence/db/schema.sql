@@ -495,6 +495,39 @@ $$;
 
 ALTER FUNCTION whence.memory_tables() OWNER TO whence_owner;
 
+CREATE FUNCTION whence.working_instance_key(agent text, instance text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT sha256(sha256(convert_to(agent, 'UTF8')) || sha256(convert_to(instance, 'UTF8')));
+$$;
+
+ALTER FUNCTION whence.working_instance_key(agent text, instance text) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.working_put(in_workspace text, in_user text, in_agent text, in_instance text, in_key text, in_value text, budget integer, at timestamp with time zone, until timestamp with time zone) RETURNS TABLE(stored boolean, counts_for integer, taken bigint)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    in_owner constant text := coalesce(in_user, '');
+    in_instance_key constant bytea := whence.working_instance_key(in_agent, in_instance);
+BEGIN
+    PERFORM pg_advisory_xact_lock(
+        hashtextextended(concat_ws(' ', in_workspace, in_owner, encode(in_instance_key, 'hex')), 0));
+    SELECT coalesce(sum(w.bytes), 0) INTO taken FROM whence.working_memory w
+    WHERE w.workspace_id = in_workspace AND w.owner = in_owner AND w.instance_key = in_instance_key
+      AND w.key <> in_key AND w.expires_at > at;
+    counts_for := octet_length(in_key) + octet_length(in_value);
+    stored := taken + counts_for <= budget;
+    IF stored THEN
+        INSERT INTO whence.working_memory (workspace_id, user_id, agent, instance, key, value, updated_at, expires_at)
+        VALUES (in_workspace, in_user, in_agent, in_instance, in_key, in_value, at, until)
+        ON CONFLICT ON CONSTRAINT working_memory_pkey DO UPDATE
+            SET value = EXCLUDED.value, updated_at = EXCLUDED.updated_at, expires_at = EXCLUDED.expires_at;
+    END IF;
+    RETURN NEXT;
+END $$;
+
+ALTER FUNCTION whence.working_put(in_workspace text, in_user text, in_agent text, in_instance text, in_key text, in_value text, budget integer, at timestamp with time zone, until timestamp with time zone) OWNER TO whence_owner;
+
 CREATE TABLE whence.canon_rules (
     workspace_id text NOT NULL,
     world_id text NOT NULL,
@@ -950,6 +983,37 @@ ALTER TABLE ONLY whence.users FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.users OWNER TO whence_owner;
 
+CREATE TABLE whence.working_memory (
+    workspace_id text NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    agent text NOT NULL,
+    instance text NOT NULL,
+    instance_key bytea GENERATED ALWAYS AS (whence.working_instance_key(agent, instance)) STORED NOT NULL,
+    key text NOT NULL,
+    value text NOT NULL,
+    bytes integer GENERATED ALWAYS AS ((octet_length(key) + octet_length(value))) STORED NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT working_memory_agent_length CHECK (((length(agent) >= 1) AND (length(agent) <= 256))),
+    CONSTRAINT working_memory_expires_later CHECK ((expires_at > updated_at)),
+    CONSTRAINT working_memory_instance_length CHECK (((length(instance) >= 1) AND (length(instance) <= 256))),
+    CONSTRAINT working_memory_key_length CHECK (((length(key) >= 1) AND (length(key) <= 256))),
+    CONSTRAINT working_memory_within_budget CHECK ((bytes <= 131072))
+);
+
+ALTER TABLE ONLY whence.working_memory FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.working_memory OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.working_memory.owner IS 'The user, or the empty text, which no user is called: for keys.';
+
+COMMENT ON COLUMN whence.working_memory.value IS 'JSON as it was sent. Text, so that one parser alone says what JSON is, and numbers keep their digits.';
+
+COMMENT ON COLUMN whence.working_memory.bytes IS 'What the entry counts for in the budget of its instance.';
+
+COMMENT ON COLUMN whence.working_memory.expires_at IS 'From this time on nobody sees the entry; a worker removes it later.';
+
 CREATE TABLE whence.workspace_heads (
     workspace_id text NOT NULL,
     last_position bigint DEFAULT 0 NOT NULL,
@@ -1061,6 +1125,9 @@ ALTER TABLE ONLY whence.user_keys
 ALTER TABLE ONLY whence.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (workspace_id, user_id);
 
+ALTER TABLE ONLY whence.working_memory
+    ADD CONSTRAINT working_memory_pkey PRIMARY KEY (workspace_id, owner, instance_key, key);
+
 ALTER TABLE ONLY whence.workspace_heads
     ADD CONSTRAINT workspace_heads_pkey PRIMARY KEY (workspace_id);
 
@@ -1110,6 +1177,8 @@ CREATE INDEX runs_of_agent ON whence.runs USING btree (workspace_id, owner, agen
 CREATE INDEX runs_of_instance ON whence.runs USING btree (workspace_id, owner, agent, instance, turn);
 
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
+
+CREATE INDEX working_memory_by_expiry ON whence.working_memory USING btree (workspace_id, expires_at);
 
 CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body ON whence.memories FOR EACH ROW EXECUTE FUNCTION whence.guard_canon();
 
@@ -1279,6 +1348,14 @@ CREATE POLICY users_of_user ON whence.users TO whence_app USING (((workspace_id 
 
 CREATE POLICY users_of_workspace ON whence.users TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
+ALTER TABLE whence.working_memory ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY working_memory_of_user ON whence.working_memory TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY working_memory_of_worker ON whence.working_memory FOR SELECT TO whence_worker USING (true);
+
+CREATE POLICY working_memory_of_workspace ON whence.working_memory TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
 ALTER TABLE whence.workspace_heads ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY workspace_heads_of_member ON whence.workspace_heads FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
@@ -1381,6 +1458,13 @@ GRANT UPDATE(expires_at) ON TABLE whence.user_keys TO whence_workspace;
 
 GRANT SELECT,INSERT ON TABLE whence.users TO whence_workspace;
 GRANT SELECT ON TABLE whence.users TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.working_memory TO whence_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.working_memory TO whence_workspace;
+
+GRANT SELECT(workspace_id) ON TABLE whence.working_memory TO whence_worker;
+
+GRANT SELECT(expires_at) ON TABLE whence.working_memory TO whence_worker;
 
 GRANT SELECT,INSERT ON TABLE whence.workspace_heads TO whence_workspace;
 GRANT SELECT ON TABLE whence.workspace_heads TO whence_app;

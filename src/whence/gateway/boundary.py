@@ -49,6 +49,9 @@ class Boundary:
             # There are no routes for anything else.
             await send({"type": "websocket.close", "code": 1008})
             return
+        # As it was sent: a name in a path may hold a slash, so a path is taken apart before it is decoded. And nobody
+        # can spell one that is public here and something else further in.
+        scope["path"] = scope["raw_path"].decode("ascii")
         started = time.perf_counter()
         request_id = _request_id(scope)
         status = 500

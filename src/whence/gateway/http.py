@@ -1,6 +1,7 @@
 """The HTTP server: its routes put together."""
 
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from litestar import Litestar, Response, get
@@ -8,11 +9,12 @@ from litestar.connection import ASGIConnection
 from litestar.di import Provide
 from litestar.handlers import BaseRouteHandler
 from litestar.params import ParameterKwarg
+from litestar.types import ASGIApp, Receive, Scope, Send
 from litestar.typing import FieldDefinition
 
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
-from whence.gateway import events, graph, memories, seals, system, telemetry
+from whence.gateway import events, graph, memories, seals, system, telemetry, working
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
@@ -47,6 +49,10 @@ ROUTES = (
     seals.get_proof,
     seals.list_seals,
     seals.get_consistency,
+    working.put_working,
+    working.get_working,
+    working.delete_working,
+    working.list_working,
     telemetry.export_traces,
     telemetry.export_logs,
     system.health,
@@ -66,7 +72,7 @@ def only_known_parameters(connection: ASGIConnection[Any, Any, Any, Any], handle
     """A parameter that is misspelt must not be taken for one that was left out."""
     known = {_name_in_query(field) for field in handler.parsed_fn_signature.parameters.values()}
     for name in connection.query_params:
-        if name not in known or name in ("request", "app", "registry"):
+        if name not in known or name in ("request", "app", "registry", *connection.path_params):
             raise InvalidInput(f"{name}: is not a known parameter", (FieldError(name, "is not a known parameter"),))
 
 
@@ -76,6 +82,26 @@ def _name_in_query(field: FieldDefinition) -> str:
     return (isinstance(definition, ParameterKwarg) and definition.name) or field.name
 
 
+def decoded_names(app: ASGIApp) -> ASGIApp:
+    """The names in a path, which the boundary left as they were sent. By now the path has been taken apart."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        given: dict[str, Any] = scope["path_params"]
+        scope["path_params"] = {
+            name: _decoded(name, value) if isinstance(value, str) else value for name, value in given.items()
+        }
+        await app(scope, receive, send)
+
+    return call
+
+
+def _decoded(name: str, value: str) -> str:
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{name}: is not valid Unicode", (FieldError(name, "is not valid Unicode"),)) from None
+
+
 def build(app: App) -> Asgi:
     inner = Litestar(
         route_handlers=[*ROUTES, openapi],
@@ -83,6 +109,7 @@ def build(app: App) -> Asgi:
             "app": Provide(lambda: app, sync_to_thread=False),
             "registry": Provide(lambda: app.registry, sync_to_thread=False),
         },
+        middleware=[decoded_names],
         guards=[only_known_parameters],
         exception_handlers={Exception: problem_response},
         request_max_body_size=app.settings.max_body_bytes,

@@ -1,5 +1,6 @@
 """The OpenAPI document: what Litestar finds in the routes, and what those that read their own bodies do not tell it."""
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -12,7 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 
 from whence import __version__
-from whence.gateway import graph, memories
+from whence.gateway import graph, memories, working
 from whence.gateway.boundary import PUBLIC_PATHS
 from whence.gateway.problems import PROBLEM_JSON, Problem
 from whence.ledger.events import MAX_BATCH_EVENTS
@@ -42,6 +43,7 @@ _BODIES: dict[tuple[str, str], type] = {
     ("post", "/v1/runs/{run_id}/complete"): memories.Output,
     ("post", "/v1/runs/{run_id}/fail"): memories.Failure,
     ("put", "/v1/canon/{world_id}/{rule_id}"): memories.Rule,
+    ("put", "/v1/working/{agent}/{instance}/{key}"): working.WorkingRequest,
 }
 _BATCHES = {"/v1/events": ("events", MAX_BATCH_EVENTS), "/v1/memories": ("memories", MAX_BATCH_MEMORIES)}
 _OTLP_BODIES = frozenset({"/v1/traces", "/v1/logs"})
@@ -66,6 +68,19 @@ _PROBLEMS = {
 }
 # Routes whose parameters name something that may not be there.
 _NAMED_BY_QUERY = frozenset({"/v1/seals/consistency"})
+# Routes that answer with an empty list where nothing is there.
+_LISTS = frozenset(
+    {
+        "/v1/working/{agent}/{instance}",
+        "/v1/agents/{agent}/runs",
+        "/v1/agents/{agent}/episodes",
+        "/v1/canon/{world_id}",
+    }
+)
+# Routes that make what their path names.
+_MADE_BY = frozenset({("put", "/v1/working/{agent}/{instance}/{key}"), ("put", "/v1/canon/{world_id}/{rule_id}")})
+_FOR_ADMINISTRATORS = frozenset({"/v1/canon/{world_id}/{rule_id}"})
+_CONFLICTS = re.compile(r"/v1/(events|memories|runs/\{run_id\}/.+)|.+/proof")
 
 
 @cache
@@ -104,9 +119,10 @@ def _complete(path: str, method: str, operation: Document) -> None:
         operation["responses"]["200"]["content"] = _ANSWERS[path]
     operation["security"] = [] if path in PUBLIC_PATHS else [{"key": []}]
     content = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for status in _statuses(path, method):
+    statuses = _statuses(path, method)
+    for status in statuses:
         operation["responses"][status] = {"description": _PROBLEMS[status], "content": content}
-    if method == "get":
+    if "400" not in statuses:
         # Litestar assumes 400 for bad parameters; ours are 422, as in every other answer.
         operation["responses"].pop("400", None)
 
@@ -130,11 +146,11 @@ def _statuses(path: str, method: str) -> list[str]:
         return ["503"] if path == "/health/ready" else []
     found = ["401", "422", "503"]
     if method in ("post", "put"):
-        found += ["400", "409", "413", "415"]
-    if "{" in path or path in _NAMED_BY_QUERY:
-        found.append("404")
-    if path.endswith("/proof"):
+        found += ["400", "413", "415"]
+    if (method == "post" or path.endswith("/proof")) and _CONFLICTS.fullmatch(path):
         found.append("409")
-    if method in ("put", "delete"):
+    if ("{" in path and path not in _LISTS and (method, path) not in _MADE_BY) or path in _NAMED_BY_QUERY:
+        found.append("404")
+    if path in _FOR_ADMINISTRATORS:
         found.append("403")
     return found

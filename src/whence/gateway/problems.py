@@ -76,10 +76,13 @@ def problem_response(request: Request[Any, Any, Any], error: Exception) -> Respo
     status, headers, body = encode_problem(error, request.url.path, request.headers.get("content-type", ""))
     if isinstance(error, HTTPException):
         headers |= error.headers or {}
+    # The template where there is one: names in a path are the caller's, and may tell what is not for a log.
+    scope: Any = request.scope
+    path = scope.get("path_template", request.url.path)
     if status == 503:
-        log.warning("request failed", path=request.url.path, error=type(error).__name__)
+        log.warning("request failed", path=path, error=type(error).__name__)
     elif status >= 500:
-        log.error("request failed", path=request.url.path, error=type(error).__name__, exc_info=_unforeseen(error))
+        log.error("request failed", path=path, error=type(error).__name__, exc_info=_unforeseen(error))
     media_type = headers.pop("Content-Type")
     return Response(body, status_code=status, headers=headers, media_type=media_type)
 

@@ -56,7 +56,7 @@ def problems(event: Event, now: datetime) -> list[FieldError]:
         ("data_classification", event.data_classification),
     ):
         if value is not None:
-            _check_text(found, field, value, MAX_IDENTIFIER_CHARACTERS)
+            check_text(found, field, value, MAX_IDENTIFIER_CHARACTERS)
     _check_times(found, event, now)
     if event.parent_event_id is not None and event.parent_event_id.int == event.event_id.int:
         found.append(FieldError("parent_event_id", "an event cannot be its own parent"))
@@ -65,7 +65,7 @@ def problems(event: Event, now: datetime) -> list[FieldError]:
     if event.importance_hint is not None and not 1 <= event.importance_hint <= 10:
         found.append(FieldError("importance_hint", "from 1 to 10"))
     if event.payload_ref is not None:
-        _check_text(found, "payload_ref", event.payload_ref, MAX_PAYLOAD_REF_CHARACTERS)
+        check_text(found, "payload_ref", event.payload_ref, MAX_PAYLOAD_REF_CHARACTERS)
     if event.payload is not UNSET and memoryview(event.payload).nbytes > MAX_PAYLOAD_BYTES:
         found.append(FieldError("payload", f"at most {MAX_PAYLOAD_BYTES:,} bytes"))
     if event.measures is not None:
@@ -87,7 +87,7 @@ def _check_times(found: list[FieldError], event: Event, now: datetime) -> None:
         found.append(FieldError("ended_at", "before occurred_at"))
 
 
-def _check_text(found: list[FieldError], field: str, value: str, limit: int) -> None:
+def check_text(found: list[FieldError], field: str, value: str, limit: int) -> None:
     problem = text_problem(value, limit)
     if problem is not None:
         found.append(FieldError(field, problem))
@@ -116,11 +116,11 @@ def _check_measures(found: list[FieldError], measures: Measures) -> None:
     for name in _MEASURED_TEXTS:
         text: str | None = getattr(measures, name)
         if text is not None:
-            _check_text(found, f"measures.{name}", text, MAX_IDENTIFIER_CHARACTERS)
+            check_text(found, f"measures.{name}", text, MAX_IDENTIFIER_CHARACTERS)
     if len(measures.finish_reasons or ()) > MAX_FINISH_REASONS:
         found.append(FieldError("measures.finish_reasons", f"at most {MAX_FINISH_REASONS}"))
     for reason in measures.finish_reasons or ():
-        _check_text(found, "measures.finish_reasons", reason, MAX_IDENTIFIER_CHARACTERS)
+        check_text(found, "measures.finish_reasons", reason, MAX_IDENTIFIER_CHARACTERS)
     for name in _MEASURED_COUNTS:
         count: int | None = getattr(measures, name)
         if count is not None and not 0 <= count <= MAX_COUNT:
