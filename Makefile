@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := .venv-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: run test setup dev lint schema bench clean
@@ -20,8 +21,8 @@ lint: dev
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-bench: dev
-	$(BIN)/python bench/run.py $(ARGS)
+bench: $(BENCH)/.bench
+	$(BENCH)/bin/python bench/run.py $(ARGS)
 
 # Writes src/whence/db/schema.sql anew, after a migration was added.
 schema: dev
@@ -40,9 +41,16 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)
 	@$(PIP) install --only-binary :all: -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.run
 
-$(VENV):
+# Apart from the rest, because mem0 refuses the protobuf of constraints.txt; all other versions are the same.
+$(BENCH)/.bench: pyproject.toml constraints.txt bench/constraints.txt | $(BENCH)
+	@echo "installing Whence and what it is compared with into $(BENCH) (once)"
+	@grep -v '^protobuf==' constraints.txt | cat - bench/constraints.txt > $(BENCH)/constraints.txt
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check --quiet install --only-binary :all: -c $(BENCH)/constraints.txt -e '.[bench]'
+	@touch $@
+
+$(VENV) $(BENCH):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Whence needs Python 3.11 or newer: make run PYTHON=python3.12"; exit 1; }
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) .pytest_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ Figures are ratios within one run; a floor that does not hold is shown, and the 
 """
 
 import argparse
+import importlib
 import json
 import sys
 from dataclasses import asdict
@@ -13,17 +14,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-import graph
-import ledger
 from harness import machine, served
+from ledger import Result
 
 RESULTS = Path(__file__).parent / "results"
-BENCHES = {"ledger": ledger.run, "graph": graph.run}
+BENCHES = ("ledger", "graph", "memory")
+"""Modules beside this one, imported when they are run: the peers of one are of no use to another."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the events, for a first look")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the events and memories, for a first look")
     parser.add_argument("--only", choices=sorted(BENCHES), help="one of them instead of all")
     arguments = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
@@ -33,14 +34,14 @@ def main() -> int:
 def run(name: str, quick: bool) -> int:
     """Each on a database of its own."""
     with served() as target:
-        results = BENCHES[name](target, quick)
+        results: list[Result] = importlib.import_module(name).run(target, quick)
     report = {"at": datetime.now(UTC).isoformat(), "machine": machine(), "results": [asdict(r) for r in results]}
     (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
     Console().print(table(results))
     return 0 if all(result.holds is not False for result in results) else 1
 
 
-def table(results: list[ledger.Result]) -> Table:
+def table(results: list[Result]) -> Table:
     shown = Table("", "Whence", "peer", "ratio", "floor", "", box=None, pad_edge=False, header_style="bold")
     for column in shown.columns[1:5]:
         column.justify = "right"

@@ -1,0 +1,324 @@
+"""Memory: `remember` with a given embedding against mem0 and the LangGraph Postgres store, on one server in one run.
+
+Each side gets as many memories as the others, in rounds by turns, because rates fall as tables and indexes grow. What a
+side has stored is counted after every round, so that nothing is compared with writes that failed.
+"""
+
+import asyncio
+import gc
+import itertools
+import logging
+import os
+import random
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import psycopg
+import uvloop
+from psycopg.conninfo import make_conninfo
+
+from harness import Served, concurrently
+from ledger import ROUNDS, Result, versus
+from whence.app import App, open_app
+from whence.db import embedded
+from whence.identity import Principal
+from whence.memory import Remember
+from whence.settings import Settings
+
+DIMENSIONS = 256
+USER = "bench"
+MOST_CLIENTS = 8
+WORDS = """
+    customer prefers tea over coffee and asked for window seat because train was late again so refund order promised
+    before noon on friday with new date mail address garden office invoice colour green
+""".split()  # noqa: SIM905  a list would take a line for each
+
+
+@dataclass(frozen=True)
+class Memory:
+    text: str
+    embedding: list[float]
+
+
+@dataclass(frozen=True)
+class Shape:
+    name: str
+    clients: int
+    batch: int
+    count: int
+    """Memories a round and side."""
+
+
+SHAPES = (Shape("1 client", 1, 1, 200), Shape("8 clients", 8, 1, 400), Shape("batches of 100", 1, 100, 1000))
+FLOORS = {"mem0": (4.0, 10.0, 50.0), "LangGraph store": (2.0, 4.0, 10.0)}
+"""For each of the shapes."""
+
+
+class Side(Protocol):
+    async def remember(self, memory: Memory) -> object: ...
+
+    async def remember_all(self, memories: list[Memory]) -> object: ...
+
+    def stored(self, conn: psycopg.Connection) -> list[int]:
+        """Rows in each place that a memory goes to; all must be the number of memories sent."""
+        ...
+
+
+@dataclass(frozen=True)
+class Whence:
+    app: App
+    principal: Principal
+
+    async def remember(self, memory: Memory) -> object:
+        return await self.app.memory.remember(self.principal, self._command(memory))
+
+    async def remember_all(self, memories: list[Memory]) -> object:
+        return await self.app.memory.remember_all(self.principal, [self._command(memory) for memory in memories])
+
+    def stored(self, conn: psycopg.Connection) -> list[int]:
+        with conn.transaction():
+            conn.execute("SET LOCAL ROLE whence_workspace")
+            conn.execute("SELECT set_config('app.workspace_id', %s, true)", (self.principal.workspace_id,))
+            return [
+                counted(conn, "SELECT count(DISTINCT body) FROM whence.memories"),
+                counted(conn, "SELECT count(DISTINCT embedding) FROM whence.memory_vectors"),
+            ]
+
+    def _command(self, memory: Memory) -> Remember:
+        return Remember(
+            agent="gateway", tier="persistent", kind="semantic", text=memory.text, embedding=memory.embedding
+        )
+
+
+class Given:
+    """In place of the peers' embedders: what is given for a text, at once."""
+
+    def __init__(self) -> None:
+        self.embeddings: dict[str, list[float]] = {}
+
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        return self.embeddings[text]
+
+    async def embed_all(self, texts: list[str]) -> list[list[float]]:
+        return [self.embeddings[text] for text in texts]
+
+
+@dataclass(frozen=True)
+class Mem0:
+    """`Memory` in threads: `AsyncMemory` puts the same calls into threads, and they did not differ beyond noise."""
+
+    memory: Any
+    threads: ThreadPoolExecutor
+    schema: str
+
+    async def remember(self, memory: Memory) -> object:
+        return await self.remember_all([memory])
+
+    async def remember_all(self, memories: list[Memory]) -> object:
+        """A list of messages in one call is the only batch it has."""
+        messages = [{"role": "user", "content": memory.text} for memory in memories]
+        return await asyncio.get_running_loop().run_in_executor(self.threads, self._add, messages)
+
+    def stored(self, conn: psycopg.Connection) -> list[int]:
+        table = f"{self.schema}.mem0"
+        [history] = self.memory.db.connection.execute("SELECT count(DISTINCT memory_id) FROM history").fetchone()
+        return [
+            counted(conn, f"SELECT count(DISTINCT payload->>'data') FROM {table}"),
+            counted(conn, f"SELECT count(DISTINCT vector) FROM {table}"),
+            history,
+        ]
+
+    def _add(self, messages: list[dict[str, str]]) -> None:
+        added = self.memory.add(messages, user_id=USER, infer=False)
+        assert len(added["results"]) == len(messages)
+
+
+@dataclass(frozen=True)
+class Store:
+    """`aput` of clients that wait at the same time is joined to one batch by the store itself."""
+
+    store: Any
+    schema: str
+
+    async def remember(self, memory: Memory) -> object:
+        return await self.store.aput(("memories", USER), str(uuid.uuid4()), {"text": memory.text})
+
+    async def remember_all(self, memories: list[Memory]) -> object:
+        from langgraph.store.base import PutOp  # noqa: PLC0415  only this benchmark needs the peers
+
+        puts = [PutOp(("memories", USER), str(uuid.uuid4()), {"text": memory.text}) for memory in memories]
+        return await self.store.abatch(puts)
+
+    def stored(self, conn: psycopg.Connection) -> list[int]:
+        return [
+            counted(conn, f"SELECT count(DISTINCT value->>'text') FROM {self.schema}.store"),
+            counted(conn, f"SELECT count(DISTINCT embedding) FROM {self.schema}.store_vectors"),
+        ]
+
+
+def counted(conn: psycopg.Connection, query: Any) -> int:
+    row = conn.execute(query).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def own_schema(owner: str, schema: str) -> str:
+    """Beside Whence's in its database, the only one with pgvector; its owner may make schemas and no databases."""
+    with psycopg.connect(owner, autocommit=True) as conn:
+        conn.execute(f"CREATE SCHEMA {schema}")
+    return make_conninfo(owner, options=f"-c search_path={schema},public")
+
+
+@asynccontextmanager
+async def open_mem0(owner: str, schema: str, given: Given, indexed: bool) -> AsyncIterator[Mem0]:
+    """With its defaults: a pool of up to 5, an HNSW and a text index, its history in SQLite."""
+    with (
+        tempfile.TemporaryDirectory(prefix="whence-bench-mem0-") as folder,
+        ThreadPoolExecutor(MOST_CLIENTS) as threads,
+    ):
+        # Read when it is imported, and it would ask the network otherwise.
+        os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": folder}
+        logging.getLogger("mem0").setLevel(logging.ERROR)
+        from mem0 import Memory as Mem0Memory  # noqa: PLC0415
+
+        store = {
+            "connection_string": own_schema(owner, schema),
+            "embedding_model_dims": DIMENSIONS,
+            "hnsw": indexed,
+        }
+        # Both models are made when it starts, and neither is called.
+        unused = {"provider": "openai", "config": {"api_key": "unused"}}
+        memory = Mem0Memory.from_config(
+            {
+                "vector_store": {"provider": "pgvector", "config": store},
+                "embedder": unused,
+                "llm": unused,
+                "history_db_path": f"{folder}/history.db",
+            }
+        )
+        memory.embedding_model, memory.llm = given, None
+        try:
+            yield Mem0(memory, threads, schema)
+        finally:
+            memory.vector_store.connection_pool.close()
+            memory.close()
+
+
+@asynccontextmanager
+async def open_store(owner: str, schema: str, given: Given, indexed: bool) -> AsyncIterator[Store]:
+    """With its defaults, of which one is an HNSW index, and a connection for each client."""
+    from langgraph.store.postgres import AsyncPostgresStore  # noqa: PLC0415
+
+    async with AsyncPostgresStore.from_conn_string(
+        own_schema(owner, schema),
+        pool_config={"min_size": MOST_CLIENTS, "max_size": MOST_CLIENTS},
+        index={"dims": DIMENSIONS, "embed": given.embed_all, "fields": ["text"]},
+    ) as store:
+        await store.setup()
+        if not indexed:
+            with psycopg.connect(owner, autocommit=True) as conn:
+                conn.execute(f"DROP INDEX {schema}.store_vectors_embedding_idx")
+        yield Store(store, schema)
+
+
+class Source:
+    """Memories that differ in text, about 100 characters, and in embedding, a unit vector."""
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        self._dice = random.Random(1)
+        self._vectors = np.random.default_rng(1)
+        self._numbers = itertools.count(1)
+
+    def take(self, count: int) -> list[Memory]:
+        vectors = self._vectors.standard_normal((count, DIMENSIONS))
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        made = [Memory(self._text(), vector) for vector in vectors.tolist()]
+        self._given.embeddings = {memory.text: memory.embedding for memory in made}
+        return made
+
+    def _text(self) -> str:
+        return f"{' '.join(self._dice.choices(WORDS, k=15))} {next(self._numbers)}."
+
+
+async def rate(side: Side, memories: list[Memory], shape: Shape) -> float:
+    gc.collect()
+    if shape.batch == 1:
+        return len(memories) / await concurrently(side.remember, memories, shape.clients)
+    parts = [memories[start : start + shape.batch] for start in range(0, len(memories), shape.batch)]
+    return len(memories) / await concurrently(side.remember_all, parts, shape.clients)
+
+
+class Race:
+    """All sides on the same memories, and what each has stored compared with what was sent."""
+
+    def __init__(self, sides: dict[str, Side], source: Source, owner: str) -> None:
+        self._sides = sides
+        self._source = source
+        self._owner = owner
+        self._sent = 0
+
+    async def rounds(self, shape: Shape, turns: Iterator[int]) -> dict[str, list[float]]:
+        await self._round(replace(shape, count=shape.batch * shape.clients), next(turns))  # to warm up
+        found: dict[str, list[float]] = {name: [] for name in self._sides}
+        for _ in range(ROUNDS):
+            for name, value in (await self._round(shape, next(turns))).items():
+                found[name].append(value)
+        return found
+
+    async def _round(self, shape: Shape, turn: int) -> dict[str, float]:
+        """Another side goes first each time."""
+        memories = self._source.take(shape.count)
+        names = list(self._sides)
+        first = turn % len(names)
+        rates = {name: await rate(self._sides[name], memories, shape) for name in names[first:] + names[:first]}
+        self._sent += len(memories)
+        await asyncio.to_thread(self._check)
+        return rates
+
+    def _check(self) -> None:
+        with psycopg.connect(self._owner, autocommit=True) as conn:
+            for name, side in self._sides.items():
+                stored = side.stored(conn)
+                if set(stored) != {self._sent}:
+                    raise RuntimeError(f"{name} was sent {self._sent} memories and stored {stored}")
+
+
+async def measure(target: Served, quick: bool) -> list[Result]:
+    server = embedded.start(target.data_dir)
+    try:
+        async with AsyncExitStack() as stack:
+            return await _measure(stack, target, server.owner_conninfo, quick)
+    finally:
+        server.release()
+
+
+async def _measure(stack: AsyncExitStack, target: Served, owner: str, quick: bool) -> list[Result]:
+    given = Given()
+    app = await stack.enter_async_context(open_app(Settings(data_dir=target.data_dir)))
+    ours = "Whence"
+    sides: dict[str, Side] = {ours: Whence(app, Principal("default", USER, is_admin=False))}
+    for suffix, schema, indexed in (("", "", True), (", no HNSW", "_plain", False)):
+        mem0 = open_mem0(owner, f"mem0{schema}", given, indexed)
+        store = open_store(owner, f"langgraph{schema}", given, indexed)
+        sides[f"mem0{suffix}"] = await stack.enter_async_context(mem0)
+        sides[f"LangGraph store{suffix}"] = await stack.enter_async_context(store)
+    race, turns, results = Race(sides, Source(given), owner), itertools.count(), list[Result]()
+    for number, shape in enumerate(SHAPES):
+        rates = await race.rounds(replace(shape, count=shape.count // 5) if quick else shape, turns)
+        mine = rates.pop(ours)
+        for peer, theirs in rates.items():
+            floor = FLOORS[peer][number] if peer in FLOORS else None
+            line = versus(f"remember, {shape.name} (peer: {peer})", mine, theirs, floor)
+            results.append(replace(line, unit="memories/s"))
+    return results
+
+
+def run(target: Served, quick: bool) -> list[Result]:
+    return uvloop.run(measure(target, quick))
