@@ -196,9 +196,6 @@ CREATE FUNCTION whence.guard_canon() RETURNS trigger
 DECLARE
     shadowed record;
 BEGIN
-    IF NEW.kind <> 'semantic' OR NEW.world_id_context IS NULL OR length(NEW.body) < 100 THEN
-        RETURN NEW;
-    END IF;
     IF NEW.workspace_id IS DISTINCT FROM current_setting('app.workspace_id', true) THEN
         -- Row-level security will refuse the row; it must not learn anything before that.
         RETURN NEW;
@@ -1180,7 +1177,7 @@ CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, us
 
 CREATE INDEX working_memory_by_expiry ON whence.working_memory USING btree (workspace_id, expires_at);
 
-CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body ON whence.memories FOR EACH ROW EXECUTE FUNCTION whence.guard_canon();
+CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body ON whence.memories FOR EACH ROW WHEN (((new.kind = 'semantic'::text) AND (new.world_id_context IS NOT NULL) AND (length(new.body) >= 100))) EXECUTE FUNCTION whence.guard_canon();
 
 ALTER TABLE ONLY whence.graph_builds
     ADD CONSTRAINT graph_builds_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);

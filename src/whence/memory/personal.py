@@ -145,8 +145,13 @@ _THOUSANDS = re.compile(r"\+?[0-9]{1,3}(?:(?:\.[0-9]{3}){2,5}|(?: [0-9]{3}){1,2}
 _IP = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 
 
+_SOME_DIGITS = re.compile("[0-9][^0-9]?[0-9]")
+
+
 def phones(text: str) -> Iterator[Span]:
     """With a country code, in a form that only telephones have, or beside a word that says so."""
+    if not _SOME_DIGITS.search(text):
+        return
     if "+" in text or "00" in text:
         for match in _INTERNATIONAL.finditer(text):
             if _is_international(match[0]):
@@ -322,14 +327,14 @@ _NUMBERS = (
         r"passports?|reisepass\w{0,12}|passeport|pasaporte|passaporto|passaporte|paspoort\w{0,12}",
     ),
 )
-_SOME_DIGITS = re.compile("[0-9][^0-9]?[0-9]")
 
 
 def national_ids(text: str) -> Iterator[Span]:
     if not _SOME_DIGITS.search(text):
         return
     for form, is_valid, words in _NUMBERS:
-        if words is not None and not words.search(text):
+        # Most texts have no number of the form, which is quicker to see than that they lack the words.
+        if form.search(text) is None or (words is not None and not words.search(text)):
             continue
         for match in form.finditer(text):
             if is_valid(match[0]) and (words is None or _near(words, text, *match.span())):

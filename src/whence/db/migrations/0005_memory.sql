@@ -213,9 +213,6 @@ AS $$
 DECLARE
     shadowed record;
 BEGIN
-    IF NEW.kind <> 'semantic' OR NEW.world_id_context IS NULL OR length(NEW.body) < 100 THEN
-        RETURN NEW;
-    END IF;
     IF NEW.workspace_id IS DISTINCT FROM current_setting('app.workspace_id', true) THEN
         -- Row-level security will refuse the row; it must not learn anything before that.
         RETURN NEW;
@@ -235,7 +232,8 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body ON whence.memories
-    FOR EACH ROW EXECUTE FUNCTION whence.guard_canon();
+    FOR EACH ROW WHEN (NEW.kind = 'semantic' AND NEW.world_id_context IS NOT NULL AND length(NEW.body) >= 100)
+    EXECUTE FUNCTION whence.guard_canon();
 
 -- What a document of an event of the type memory.remembered says.
 CREATE TYPE whence.remembered AS (
