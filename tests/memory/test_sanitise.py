@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.sanitise_set import Half, cases, ours, scores, table
+from sanitise_set import Half, cases, ours, scores, table
 from whence.memory import credentials, personal, traces
 from whence.memory.sanitise import Category, Rule, findings_in, sanitise
 

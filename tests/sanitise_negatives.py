@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterator
 from random import Random
 
-from memory.sanitise_values import BASE64, HEX, UPPER, Make, digits, luhn_digit, one_of, pick, shaped
+from sanitise_values import BASE64, HEX, UPPER, Make, digits, luhn_digit, one_of, pick, shaped
 
 
 def wrong_card(rng: Random) -> str:

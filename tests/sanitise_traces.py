@@ -3,7 +3,7 @@
 import json
 from random import Random
 
-from memory.sanitise_values import HEX, Make, digits, one_of, pick
+from sanitise_values import HEX, Make, digits, one_of, pick
 
 FUNCTIONS = ["handle", "load_order", "charge_card", "parse_body", "send_invoice", "retry_call", "fetch_rows"]
 

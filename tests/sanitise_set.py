@@ -1,6 +1,6 @@
 """The labelled set of the sanitiser: sentences with invented values, and sentences that must stay as they are.
 
-`python tests/memory/sanitise_set.py` prints precision and recall of every category, on both halves. A sentence with all
+`python tests/sanitise_set.py` prints precision and recall of every category, on both halves. A sentence with all
 its values is in one half only: rules are tuned on `dev`, and `held-out` says what that is worth.
 """
 
@@ -9,16 +9,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Literal, NamedTuple
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from memory import sanitise_values as values
-from memory.sanitise_negatives import NEGATIVES
-from memory.sanitise_traces import TRACE_DUMP
+import sanitise_values as values
+from sanitise_negatives import NEGATIVES
+from sanitise_traces import TRACE_DUMP
 from whence.memory.sanitise import Category, Finding, findings_in
 
 Half = Literal["dev", "held-out"]
