@@ -164,6 +164,8 @@ _ASSIGNED = re.compile(
     r"[\"'`*]{0,3}([^\s\"'`<>{}]{6,256}+)",
     re.IGNORECASE,
 )
+_SAYS = re.compile(r"[=:：]| (?:is|was|lautet|ist|es|est|è|é) ", re.IGNORECASE)
+"""What stands between a name and its value."""
 _NOT_SECRET = re.compile(r"(?:page|next|sync|continuation|cursor|csrf|pad|eos|bos)[ _.-]?\Z", re.IGNORECASE)
 _REACH = 16
 _FLAG = re.compile(
@@ -195,7 +197,7 @@ def _authorizations(text: str) -> Iterator[Span]:
 
 
 def _assignments(text: str) -> Iterator[Span]:
-    for match in _ASSIGNED.finditer(text):
+    for match in _ASSIGNED.finditer(text) if _SAYS.search(text) else ():
         name = match[0][: match.start(1) - match.start()]
         value = _value(match[1])
         enough = _MIN_PASSWORD_CHARACTERS if _PASSWORD.search(name) else _MIN_SECRET_CHARACTERS

@@ -145,12 +145,13 @@ _THOUSANDS = re.compile(r"\+?[0-9]{1,3}(?:(?:\.[0-9]{3}){2,5}|(?: [0-9]{3}){1,2}
 _IP = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 
 
-_SOME_DIGITS = re.compile("[0-9][^0-9]?[0-9]")
+_MANY_DIGITS = re.compile(r"[0-9](?:[^0-9]{0,3}[0-9]){6}")
+"""What every telephone has and most sentences have not."""
 
 
 def phones(text: str) -> Iterator[Span]:
     """With a country code, in a form that only telephones have, or beside a word that says so."""
-    if not _SOME_DIGITS.search(text):
+    if not _MANY_DIGITS.search(text):
         return
     if "+" in text or "00" in text:
         for match in _INTERNATIONAL.finditer(text):
@@ -329,8 +330,12 @@ _NUMBERS = (
 )
 
 
+_NUMBER = re.compile(r"[0-9](?:.{0,3}[0-9]){5}|[A-Za-z]{5}[0-9]{4}", re.DOTALL)
+"""What every number of a person has: six digits near one another, or those of an Indian PAN."""
+
+
 def national_ids(text: str) -> Iterator[Span]:
-    if not _SOME_DIGITS.search(text):
+    if not _NUMBER.search(text):
         return
     for form, is_valid, words in _NUMBERS:
         # Most texts have no number of the form, which is quicker to see than that they lack the words.
