@@ -30,7 +30,7 @@ def test_something_is_remembered_and_explains_itself(where: tuple[str | Path, ..
     assert (told.returncode, told.stderr) == (0, "")
     lines = told.stdout.splitlines()
     assert lines[0] == "never ask"
-    assert lines[1].startswith("ann told gateway on ")
+    assert lines[1].startswith("admin told gateway on ")
     assert f"in place of memory {answer['superseded'][0]}" in told.stdout
 
 

@@ -44,6 +44,13 @@ async def test_what_is_shorter_or_of_another_world_or_kind_passes(app: App, work
     )
 
 
+async def test_what_was_told_before_its_rule_is_not_told_again(app: App, workspace: Workspace) -> None:
+    await app.memory.remember(workspace.user("ann"), copy())
+    await with_rule(app, workspace)
+    with pytest.raises(InvalidInput, match="rule R-12"):
+        await app.memory.remember(workspace.user("ann"), copy())
+
+
 async def test_a_rule_that_was_dropped_or_changed_guards_no_more(app: App, workspace: Workspace) -> None:
     await with_rule(app, workspace)
     await app.memory.drop_rule(workspace.admin, "w1", "R-12")

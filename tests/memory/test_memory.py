@@ -6,13 +6,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from psycopg import Connection
 
 from conftest import Workspace
 from samples import event
 from whence.app import App
-from whence.errors import Conflict, InvalidInput, NotFound
+from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
 from whence.graph import Bounds
 from whence.wire import Fact, Kind, Recall, Remember, StoredMemory
 
@@ -182,8 +183,76 @@ async def test_a_sender_that_sends_again_is_told_what_became_of_it(app: App, wor
     assert (again.memory_id, again.position) == (first.memory_id, first.position)
     [kept] = await current(app, workspace)
     assert kept.told_count == 1
-    with pytest.raises(Conflict):
-        await app.memory.remember(ann, note("something else", memory_id=chosen))
+    for other in (note("something else"), note(importance=0.9), note(session_id="s"), note(kind="episodic")):
+        with pytest.raises(Conflict):
+            await app.memory.remember(ann, msgspec.structs.replace(other, memory_id=chosen))
+    items = await app.memory.remember_all(ann, [note("one"), note("two", memory_id=chosen), note("three")])
+    assert [item.errors[0].field if item.errors else None for item in items] == [None, "memory_id", None]
+
+
+@pytest.mark.parametrize("said", [note(), lives("Rome"), note(kind="procedural", key="k")])
+async def test_a_reinforcement_can_be_sent_again_too(app: App, workspace: Workspace, said: Remember) -> None:
+    ann = workspace.user("ann")
+    first = await app.memory.remember(ann, said)
+    chosen = msgspec.structs.replace(said, memory_id=uuid.uuid4())
+    for _ in range(2):
+        again = await app.memory.remember(ann, chosen)
+        assert (again.status, again.memory_id, again.position) == ("reinforced", first.memory_id, first.position + 1)
+
+
+async def test_what_was_known_stays_what_was_known(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    for number, where in ((1, "Rome"), (9, "Oslo")):
+        await app.memory.remember(ann, lives(where, valid_at=day(number)))
+    then = app.clock()
+    await app.memory.remember(ann, lives("Bern", valid_at=day(5)))
+    for moment, where in ((day(3), "Rome"), (day(7), "Rome"), (day(10), "Oslo")):
+        found = await current(app, workspace, known_at=then, as_of=moment)
+        assert [kept.text for kept in found] == [f"Ann lives in {where}"]
+    assert [kept.text for kept in await current(app, workspace, as_of=day(7))] == ["Ann lives in Bern"]
+
+
+async def test_values_that_were_taken_out_are_not_taken_for_the_same(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    cards = ("4111 1111 1111 1111", "5500 0000 0000 0004")
+    for card in cards:
+        fact = Fact(f"card {card}", "belongs to", "Ann")
+        done = await app.memory.remember(ann, note(f"the card {card} is hers", fact=fact))
+        assert (done.status, done.superseded) == ("stored", ())
+    for card in cards:
+        assert (await app.memory.remember(ann, note(f"she pays with {card}"))).status == "stored"
+
+
+async def test_worlds_are_kept_apart(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    for world in ("w1", "w2"):
+        done = await app.memory.remember(ann, lives("Rome", world_id_context=world))
+        assert done.status == "stored"
+        assert (await app.memory.remember(ann, note(world_id_context=world))).status == "stored"
+    assert (await app.memory.remember(ann, lives("Oslo", world_id_context="w1"))).superseded
+    assert {kept.text for kept in await current(app, workspace, subject="Ann")} == {
+        "Ann lives in Rome",
+        "Ann lives in Oslo",
+    }
+    assert len(await current(app, workspace, predicate="lives in")) == 2
+
+
+async def test_who_told_it_is_who_said_it_and_not_whose_it_is(app: App, workspace: Workspace) -> None:
+    done = await app.memory.remember(workspace.admin, note(user_id="ann"))
+    kept = await app.memory.get(workspace.user("ann").scope, done.memory_id)
+    assert (kept.user_id, kept.said_by) == ("ann", "admin")
+
+
+@pytest.mark.parametrize("field", ["agent", "session_id", "subject", "predicate"])
+@pytest.mark.parametrize("value", ["", "a\x00b", "x" * 257])
+async def test_what_cannot_be_asked_for_names_its_field(app: App, workspace: Workspace, field: str, value: str) -> None:
+    for ask in (
+        app.memory.page(workspace.admin.scope, Recall(**{field: value})),
+        app.memory.recall(workspace.admin, Recall(**{field: value})),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            await ask
+        assert caught.value.errors[0].field == field
 
 
 async def test_what_is_forgotten_is_not_found_and_keeps_its_history(app: App, workspace: Workspace) -> None:
@@ -255,7 +324,7 @@ async def test_memory_of_a_workspace_is_seen_by_all_of_it(app: App, workspace: W
     done = await app.memory.remember(workspace.user("ann"), note(agent="sdr"))
     [seen] = (await app.memory.page(workspace.user("bob").scope, Recall())).memories
     assert (seen.memory_id, seen.user_id, seen.said_by) == (done.memory_id, None, "ann")
-    with pytest.raises(InvalidInput, match="who told it or an administrator"):
+    with pytest.raises(Forbidden, match="who told it or an administrator"):
         await app.memory.forget(workspace.user("bob"), done.memory_id)
 
 

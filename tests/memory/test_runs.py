@@ -2,6 +2,7 @@
 
 import uuid
 
+import msgspec
 import pytest
 from psycopg import Connection
 
@@ -9,6 +10,7 @@ from conftest import Workspace
 from whence.app import App
 from whence.errors import Conflict, InvalidInput, NotFound
 from whence.memory import MAX_EPISODES, WARNED_EPISODES
+from whence.wire import Remember
 
 
 async def test_a_run_is_started_told_of_and_ended(app: App, workspace: Workspace) -> None:
@@ -94,3 +96,27 @@ async def test_a_workspace_is_warned_before_it_has_all_its_episodes_and_then_ref
     with pytest.raises(InvalidInput, match="as many episodes as it may have"):
         await app.memory.add_episode(ann, run.run_id, "one too many")
     assert await app.ledger.heads.read(workspace.workspace_id) == head
+
+
+async def test_episodes_of_a_run_are_of_its_agent_and_user_however_they_come(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    run = await app.memory.start_run(ann, "gateway", "one")
+    episode = Remember(agent="gateway", tier="persistent", kind="episodic", text="x", run_id=run.run_id)
+    await app.memory.remember(ann, episode)
+    for wrong in (msgspec.structs.replace(episode, agent="other"), msgspec.structs.replace(episode, kind="semantic")):
+        with pytest.raises(InvalidInput, match="of its own agent and user"):
+            await app.memory.remember(ann, wrong)
+    with pytest.raises(InvalidInput, match="of its own agent and user"):
+        await app.memory.remember(workspace.admin, msgspec.structs.replace(episode, user_id="bob"))
+    await app.memory.end_run(ann, run.run_id, "completed")
+    with pytest.raises(InvalidInput, match="the run is completed"):
+        await app.memory.remember(ann, episode)
+
+
+async def test_an_administrator_runs_an_agent_for_somebody(app: App, workspace: Workspace) -> None:
+    with pytest.raises(InvalidInput, match="user_id: is needed"):
+        await app.memory.start_run(workspace.admin, "gateway", "one")
+    run = await app.memory.start_run(workspace.admin, "gateway", "one", user_id="ann")
+    await app.memory.add_episode(workspace.admin, run.run_id, "did it")
+    [episode] = await app.memory.episodes(workspace.user("ann").scope, "gateway")
+    assert (episode.user_id, episode.said_by) == ("ann", "admin")

@@ -6,6 +6,7 @@ import msgspec
 from rich.console import Console
 
 from whence.app import App
+from whence.cli.tail import shown
 from whence.cli.terminal import must_exist, print_plain, progress
 from whence.db import Scope
 from whence.identity import ADMIN_USER, Principal
@@ -41,12 +42,12 @@ async def show_explanation(app: App, workspace: str, memory_id: UUID, as_json: b
 
 def _tell(console: Console, told: Explanation) -> None:
     memory = told.memory
-    console.print(memory.text, style="bold", markup=False)
-    console.print(told.summary, markup=False)
+    console.print(shown(memory.text), style="bold", markup=False)
+    console.print(shown(told.summary), markup=False)
     if memory.fact is not None and memory.fact.confidence is not None:
         console.print(f"confidence {memory.fact.confidence:.2f}, importance {memory.importance:.2f}")
     for source in told.sources:
-        console.print(f"  from {_source(source)}", markup=False)
+        console.print(shown(f"  from {_source(source)}"), markup=False)
     for replaced in told.superseded:
         console.print(f"  in place of memory {replaced}")
     ended = memory.invalidated_by or memory.superseded_by
@@ -54,7 +55,7 @@ def _tell(console: Console, told: Explanation) -> None:
         console.print(f"  replaced by memory {ended}", style="yellow")
     for recall in told.recalls[:10]:
         who = recall.user_id or "an administrator"
-        console.print(f"  recalled {recall.recalled_at:%Y-%m-%d %H:%M} UTC by {who}", markup=False)
+        console.print(shown(f"  recalled {recall.recalled_at:%Y-%m-%d %H:%M} UTC by {who}"), markup=False)
     if len(told.recalls) > 10:
         console.print(f"  and {len(told.recalls) - 10} recalls before that")
 

@@ -378,7 +378,10 @@ BEGIN
             -- Sources that do not know of each other: the chance that both are wrong. One that repeats itself adds nothing.
             confidence = CASE WHEN fresh > 0 AND m.confidence IS NOT NULL
                 THEN 1 - (1 - coalesce(o.confidence, 0)) * (1 - m.confidence) ELSE o.confidence END,
-            importance = greatest(o.importance, m.importance)
+            importance = greatest(o.importance, m.importance),
+            valid_at = least(o.valid_at, from_then),
+            -- Named, so that the guard looks at it again: there may be a rule now.
+            body = o.body
         WHERE o.workspace_id = in_workspace AND o.memory_id = same;
         RETURN jsonb_build_object('place', m.place, 'memory_id', same, 'status', 'reinforced', 'superseded', '[]'::jsonb);
     END IF;

@@ -46,6 +46,7 @@ class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     instance: str
     task_type: str | None = None
     session_id: str | None = None
+    user_id: str | None = None
     input: Any = None
 
 
@@ -189,7 +190,7 @@ async def recall(request: Caller, app: TheApp) -> Recalled:
 async def start_run(request: Caller, app: TheApp) -> Run:
     asked = await _read(request, app, StartRun)
     return await app.memory.start_run(
-        request.user, asked.agent, asked.instance, asked.task_type, asked.session_id, asked.input
+        request.user, asked.agent, asked.instance, asked.task_type, asked.session_id, asked.input, asked.user_id
     )
 
 

@@ -17,14 +17,14 @@ import numpy.typing as npt
 from whence.clock import Clock
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
-from whence.errors import Conflict, FieldError, InvalidInput, NotFound
+from whence.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import Effect, OwnEvent, Vector
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
 from whence.memory.profiles import Profiles
-from whence.memory.writing import BETWEEN, Draft, draft, event_of, hash_of, normal, refused
+from whence.memory.writing import BETWEEN, Draft, check_name, document_of, draft, event_of, normal, owner_of, refused
 from whence.models.embedder import Embedder
 from whence.wire import (
     Event,
@@ -39,6 +39,7 @@ from whence.wire import (
     Remembered,
     RememberedItem,
     Run,
+    StoredEvent,
     StoredMemory,
 )
 
@@ -55,6 +56,8 @@ WARNED_EPISODES = 80_000
 DEFAULT_EPISODES = 10
 MAX_RULE_CHARACTERS = 20_000
 MAX_RULES = 10_000
+LONG_CHARACTERS = 4_000
+"""Texts of one call that are longer than this together are looked through beside the event loop."""
 
 _SQL = load("whence.memory")
 _encode = msgspec.json.Encoder().encode
@@ -75,50 +78,61 @@ class Memory:
 
     async def remember(self, principal: Principal, request: Remember) -> Remembered:
         """Returns after the commit. Raises where it cannot be remembered, and then nothing has changed."""
-        [item] = await self._remember(principal, [draft(principal, request, self.profiles)])
-        if item.remembered is None:
-            raise InvalidInput(f"{item.errors[0].field}: {item.errors[0].message}", item.errors)
-        return item.remembered
+        [item] = await self.remember_all(principal, [request])
+        if item.remembered is not None:
+            return item.remembered
+        if item.errors[0].field == "memory_id":
+            raise Conflict(item.errors[0].message, item.errors)
+        raise InvalidInput(f"{item.errors[0].field}: {item.errors[0].message}", item.errors)
 
     async def remember_all(self, principal: Principal, requests: Sequence[Remember]) -> list[RememberedItem]:
         """Each that is sound is remembered, in order; says after the commit what became of every one."""
         if not 1 <= len(requests) <= MAX_BATCH_MEMORIES:
             raise refused("memories", f"from 1 to {MAX_BATCH_MEMORIES}")
+        # Long texts take a while to look through, and others should not wait for it.
+        if sum(len(request.text) for request in requests) > LONG_CHARACTERS:
+            drafts = await asyncio.to_thread(self._drafts, principal, requests)
+        else:
+            drafts = self._drafts(principal, requests)
+        sound = [item for item in drafts if isinstance(item, Draft)]
+        done = iter(await self._remember(principal, sound) if sound else [])
+        return [next(done) if isinstance(item, Draft) else RememberedItem(errors=item) for item in drafts]
+
+    def _drafts(self, principal: Principal, requests: Sequence[Remember]) -> list[Draft | tuple[FieldError, ...]]:
         drafts: list[Draft | tuple[FieldError, ...]] = []
         for request in requests:
             try:
                 drafts.append(draft(principal, request, self.profiles))
             except InvalidInput as error:
                 drafts.append(error.errors)
-        sound = [item for item in drafts if isinstance(item, Draft)]
-        done = iter(await self._remember(principal, sound) if sound else [])
-        return [next(done) if isinstance(item, Draft) else RememberedItem(errors=item) for item in drafts]
+        return drafts
 
     async def _remember(self, principal: Principal, drafts: list[Draft]) -> list[RememberedItem]:
         now = self._clock()
         known = await self._known_sources(principal, drafts)
+        runs = await self._runs_of(principal.scope, drafts)
         vectors = await self._vectors(drafts)
         results: dict[int, RememberedItem] = {}
         events: list[OwnEvent] = []
         kept: list[tuple[int, Draft]] = []
         for place, (drafted, vector) in enumerate(zip(drafts, vectors, strict=True)):
-            missing = _missing(drafted.request, known)
-            if missing is not None:
-                results[place] = RememberedItem(errors=(missing,))
+            wrong = _missing(drafted.request, known) or _not_its_run(drafted, runs)
+            if wrong is not None:
+                results[place] = RememberedItem(errors=(wrong,))
                 continue
             sources = {source: known[source] for source in drafted.request.derived_from}
             events.append(event_of(drafted, vector, sources, now))
             kept.append((place, drafted))
         outcomes = await self._ledger.record(principal.workspace_id, events) if events else []
-        for (place, drafted), outcome in zip(kept, outcomes, strict=True):
-            results[place] = await self._item(principal, drafted, outcome)
+        for (place, drafted), own, outcome in zip(kept, events, outcomes, strict=True):
+            results[place] = await self._item(principal, drafted, own.effect.document, outcome)
         return [results[place] for place in range(len(drafts))]
 
-    async def _item(self, principal: Principal, drafted: Draft, outcome: Outcome) -> RememberedItem:
+    async def _item(self, principal: Principal, drafted: Draft, document: bytes, outcome: Outcome) -> RememberedItem:
         if outcome.status == "rejected":
             return RememberedItem(errors=outcome.errors)
         if outcome.status != "accepted":
-            return RememberedItem(await self._told_before(principal, drafted))
+            return await self._told_before(principal, drafted, document)
         came_of = outcome.effect or {}
         count = came_of.get("episodes") or 0
         warnings = (
@@ -136,20 +150,45 @@ class Memory:
             )
         )
 
-    async def _told_before(self, principal: Principal, drafted: Draft) -> Remembered:
+    async def _told_before(self, principal: Principal, drafted: Draft, document: bytes) -> RememberedItem:
         """The sender has sent it again: what became of it the first time, if it was the same."""
-        values = _values(principal.scope, event_id=drafted.event_id)
+        other = RememberedItem(
+            errors=(FieldError("memory_id", "an event with this id was stored earlier with other content"),)
+        )
+        try:
+            stored = document_of(await self._ledger.payload(principal.scope, drafted.event_id))
+        except (NotFound, KeyError):
+            return other
+        if stored != msgspec.json.decode(document):
+            return other
+        names = ("agent", "tier", "kind", "body_hash", "conflict_key", "object_key")
+        values = _values(
+            principal.scope,
+            event_id=drafted.event_id,
+            owner=stored.get("user_id", ""),
+            **{name: stored.get(name) for name in names},
+        )
         async with self._database.transaction(principal.scope) as tx:
             row = await (await tx.execute(_SQL["told_by"], values)).fetchone()
-        if row is None or row[2] != hash_of(drafted.text):
-            raise Conflict("an event with this memory_id was stored earlier with other content")
-        status = "stored" if row[0] == drafted.event_id else "reinforced"
-        return Remembered(row[0], drafted.event_id, row[1], status)
+        if row is None:
+            return other
+        memory_id, position = row
+        status = "stored" if memory_id == drafted.event_id else "reinforced"
+        return RememberedItem(Remembered(memory_id, drafted.event_id, position, status))
+
+    async def _runs_of(self, scope: Scope, drafts: list[Draft]) -> dict[UUID, Run]:
+        ids = {drafted.request.run_id for drafted in drafts if drafted.request.run_id is not None}
+        if not ids:
+            return {}
+        async with self._database.transaction(scope) as tx:
+            rows = await (
+                await tx.execute(_SQL["runs_by_id"], _values(scope, run_ids=list(ids)), binary=True)
+            ).fetchall()
+        return {row[0]: Run(*row) for row in rows}  # pyright: ignore[reportCallIssue]
 
     async def _known_sources(self, principal: Principal, drafts: list[Draft]) -> dict[UUID, bool]:
         """Of the ids that memories are derived from, those that may be seen, with whether they are memories."""
         ids = {source for drafted in drafts for source in drafted.request.derived_from}
-        ids |= {drafted.request.run_id for drafted in drafts if drafted.request.run_id is not None}
         if not ids:
             return {}
         async with self._database.transaction(principal.scope) as tx:
@@ -202,10 +241,8 @@ class Memory:
             recalls = await (await tx.execute(_SQL["recalls_of"], values, binary=True)).fetchall()
             named = [UUID(row[0]) for row in rows if row[1] != "told"]
             envelopes = await self._ledger.named(tx, scope, named) if named else {}
-        sources = [
-            MemorySource(*row, envelopes.get(UUID(row[0])) if row[1] != "told" else None)  # pyright: ignore[reportCallIssue]
-            for row in rows
-        ]
+            seen = dict(await (await tx.execute(_SQL["known_sources"], _values(scope, ids=named))).fetchall())
+        sources = [_source(row, envelopes, seen) for row in rows]
         return Explanation(
             memory,
             _told(memory, sources),
@@ -238,7 +275,7 @@ class Memory:
         if memory.deleted_at is not None:
             return
         if memory.user_id is None and not principal.is_admin and memory.said_by != principal.user_id:
-            raise refused("memory_id", "is the workspace's; who told it or an administrator can forget it")
+            raise Forbidden("the memory is the workspace's: who told it or an administrator can forget it")
         event = self._event(principal, uuid4(), "memory.forgotten", memory.agent, memory.session_id, memory_id)
         await self._record(principal, event, {"effect": "forget", "memory_id": memory_id})
 
@@ -252,7 +289,8 @@ class Memory:
     async def _held(
         self, tx: Tx, scope: Scope, asked: Recall, before: int | None, limit: int, run_id: UUID | None
     ) -> list[StoredMemory]:
-        now = self._clock()
+        _check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
+        _check_moments(as_of=asked.as_of, known_at=asked.known_at)
         values = _values(
             scope,
             agent=asked.agent,
@@ -261,9 +299,9 @@ class Memory:
             session_id=asked.session_id,
             run_id=run_id,
             subject_key=asked.subject and _literal(normal(asked.subject)) + BETWEEN,
-            predicate_key=asked.predicate and BETWEEN + _literal(normal(asked.predicate)),
-            as_of=asked.as_of or now,
-            known_at=asked.known_at or now,
+            predicate_key=asked.predicate and BETWEEN + _literal(normal(asked.predicate)) + BETWEEN,
+            as_of=asked.as_of or self._clock(),
+            known_at=asked.known_at,
             before=before,
             limit=limit,
         )
@@ -280,12 +318,12 @@ class Memory:
         task_type: str | None = None,
         session_id: str | None = None,
         content: Any = None,
+        user_id: str | None = None,
     ) -> Run:
-        for field, value in (("agent", agent), ("instance", instance), ("task_type", task_type)):
-            _check_name(field, value)
-        _check_name("session_id", session_id)
+        """`user_id` is for administrators, who run an agent for somebody."""
+        _check_names(agent=agent, instance=instance, task_type=task_type, session_id=session_id, user_id=user_id)
         run_id = uuid4()
-        user_id = self._owner(principal, agent)
+        user_id = self._owner(principal, agent, user_id)
         document = {
             "effect": "start_run",
             "event_id": run_id,
@@ -347,6 +385,7 @@ class Memory:
         """The newest first; the first of an instance is its state."""
         if not 1 <= limit <= MAX_PAGE_MEMORIES:
             raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        _check_names(agent=agent, instance=instance)
         values = _values(scope, agent=agent, instance=instance, before=None, limit=limit)
         async with self._database.transaction(scope) as tx:
             rows = await (await tx.execute(_SQL["runs_of_agent"], values, binary=True)).fetchall()
@@ -356,6 +395,7 @@ class Memory:
         """The last ones, as an agent needs them when its turn starts, the newest first."""
         if not 1 <= limit <= MAX_PAGE_MEMORIES:
             raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        _check_names(agent=agent)
         async with self._database.transaction(scope) as tx:
             values = _values(scope, agent=agent, limit=limit)
             rows = await (await tx.execute(_SQL["episodes_of_agent"], values, binary=True)).fetchall()
@@ -364,8 +404,7 @@ class Memory:
     # --- canon ------------------------------------------------------------------------------------------------------
 
     async def set_rule(self, principal: Principal, world_id: str, rule_id: str, body: str) -> None:
-        _check_name("world_id", world_id)
-        _check_name("rule_id", rule_id)
+        _check_names(world_id=world_id, rule_id=rule_id)
         problem = text_problem(body, MAX_RULE_CHARACTERS)
         if problem is not None:
             raise refused("body", problem)
@@ -379,16 +418,17 @@ class Memory:
         await self._record(principal, self._event(principal, uuid4(), "memory.rule_dropped", None, None), document)
 
     async def rules(self, scope: Scope, world_id: str) -> list[tuple[str, str, datetime]]:
+        _check_names(world_id=world_id)
         values = {"workspace_id": scope.workspace_id, "world_id": world_id, "limit": MAX_RULES}
         async with self._database.transaction(scope) as tx:
             return await (await tx.execute(_SQL["rules_of_world"], values, binary=True)).fetchall()
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def _owner(self, principal: Principal, agent: str) -> str | None:
-        """On whom a run of the agent hangs: an administrator's own runs are the workspace's."""
-        _, profile = self.profiles.of(agent)
-        return principal.scope.user_id if profile.anchor == "user" else None
+    def _owner(self, principal: Principal, agent: str, user_id: str | None) -> str | None:
+        """On whom a run of the agent hangs."""
+        name, profile = self.profiles.of(agent)
+        return owner_of(principal, user_id, name, profile) if profile.anchor == "user" else None
 
     def _event(
         self,
@@ -441,12 +481,34 @@ def _memory(row: tuple[Any, ...]) -> StoredMemory:
     return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
 
 
+def _source(row: tuple[Any, ...], envelopes: dict[UUID, StoredEvent], seen: dict[UUID, bool]) -> MemorySource:
+    """An id that the caller may not see is told as somebody else's."""
+    source, role = row[:2]
+    if role == "told":
+        return MemorySource(*row)  # pyright: ignore[reportCallIssue] (a row is Any)
+    shown = source if UUID(source) in seen else "somebody else's"
+    return MemorySource(shown, *row[1:], envelopes.get(UUID(source)))  # pyright: ignore[reportCallIssue]
+
+
 def _missing(request: Remember, known: dict[UUID, bool]) -> FieldError | None:
     for source in request.derived_from:
         if source not in known:
             return FieldError("derived_from", f"there is no event or memory {source}")
-    if request.run_id is not None and request.run_id not in known:
+    return None
+
+
+def _not_its_run(drafted: Draft, runs: dict[UUID, Run]) -> FieldError | None:
+    request = drafted.request
+    if request.run_id is None:
+        return None
+    run = runs.get(request.run_id)
+    if run is None:
         return FieldError("run_id", "there is no such run")
+    if run.status != "running":
+        return FieldError("run_id", f"the run is {run.status}")
+    owner = drafted.user_id if drafted.profile.anchor == "user" else None
+    if request.kind != "episodic" or run.agent != request.agent or run.user_id != owner:
+        return FieldError("run_id", "a run has episodic memory of its own agent and user")
     return None
 
 
@@ -475,7 +537,13 @@ def _literal(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def _check_name(field: str, value: str | None) -> None:
-    problem = None if value is None else text_problem(value, MAX_IDENTIFIER_CHARACTERS)
-    if problem is not None:
-        raise refused(field, problem)
+def _check_names(**names: str | None) -> None:
+    for field, value in names.items():
+        if value is not None:
+            check_name(field, value, MAX_IDENTIFIER_CHARACTERS)
+
+
+def _check_moments(**moments: datetime | None) -> None:
+    for field, value in moments.items():
+        if value is not None and value.tzinfo is None:
+            raise refused(field, "needs a time zone, such as a final Z")

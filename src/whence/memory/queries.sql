@@ -12,10 +12,22 @@ m.importance, m.valid_at, m.invalid_at, m.invalidated_at, m.invalidated_by, m.su
 m.recorded_at, m.deleted_at, m.told_count, m.access_count, m.accessed_at, m.said_by, m.sanitised::text
 
 -- fragment: held
--- What held at a moment, as far as it was known at another.
-m.deleted_at IS NULL AND m.recorded_at <= %(known_at)s::timestamptz AND m.valid_at <= %(as_of)s::timestamptz
-  AND (m.invalid_at IS NULL OR m.invalid_at > %(as_of)s::timestamptz OR m.invalidated_at > %(known_at)s::timestamptz)
-  AND (m.superseded_at IS NULL OR m.superseded_at > least(%(as_of)s::timestamptz, %(known_at)s::timestamptz))
+-- What held at a moment, as far as it was known at another: then nothing that was known came after it.
+m.deleted_at IS NULL AND m.valid_at <= %(as_of)s::timestamptz
+  AND CASE WHEN %(known_at)s::timestamptz IS NULL THEN
+    (m.invalid_at IS NULL OR m.invalid_at > %(as_of)s::timestamptz)
+    AND (m.superseded_at IS NULL OR m.superseded_at > %(as_of)s::timestamptz)
+  ELSE
+    m.recorded_at <= %(known_at)s::timestamptz
+    AND (m.superseded_at IS NULL OR m.superseded_at > least(%(as_of)s::timestamptz, %(known_at)s::timestamptz))
+    AND (m.conflict_key IS NULL OR m.kind <> 'semantic' OR NOT EXISTS (
+        SELECT 1 FROM whence.memories n
+        WHERE n.workspace_id = m.workspace_id AND n.owner = m.owner AND n.agent = m.agent
+          AND n.conflict_key = m.conflict_key AND n.tier = m.tier AND n.anchor = m.anchor AND n.kind = m.kind
+          AND n.deleted_at IS NULL AND n.recorded_at <= %(known_at)s::timestamptz
+          AND n.valid_at <= %(as_of)s::timestamptz AND (n.valid_at, n.position) > (m.valid_at, m.position)
+    ))
+  END
 
 -- name: memory_by_id
 SELECT {memory} FROM whence.memories m
@@ -31,7 +43,7 @@ WHERE m.workspace_id = %(workspace_id)s AND {seen} AND {held}
   AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
   AND (%(run_id)s::uuid IS NULL OR m.run_id = %(run_id)s::uuid)
   AND (%(subject_key)s::text IS NULL OR m.conflict_key LIKE %(subject_key)s::text || '%%')
-  AND (%(predicate_key)s::text IS NULL OR m.conflict_key LIKE '%%' || %(predicate_key)s::text)
+  AND (%(predicate_key)s::text IS NULL OR m.conflict_key LIKE '%%' || %(predicate_key)s::text || '%%')
   AND (%(before)s::bigint IS NULL OR m.position < %(before)s::bigint)
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
@@ -75,7 +87,7 @@ WHERE h.workspace_id = %(workspace_id)s AND h.memory_id = %(memory_id)s
 ORDER BY r.position DESC LIMIT %(limit)s::bigint;
 
 -- name: known_sources
--- Which of these ids are events, memories or runs that may be seen.
+-- Which of these ids are events or memories that may be seen.
 SELECT e.event_id, EXISTS (
     SELECT 1 FROM whence.memories m
     WHERE m.workspace_id = e.workspace_id AND m.memory_id = e.event_id AND {seen}
@@ -85,22 +97,35 @@ WHERE e.workspace_id = %(workspace_id)s AND e.event_id = ANY (%(ids)s::uuid[])
   AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
 UNION
 SELECT m.memory_id, true FROM whence.memories m
-WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {seen}
-UNION
-SELECT r.run_id, false FROM whence.runs r
-WHERE r.workspace_id = %(workspace_id)s AND r.run_id = ANY (%(ids)s::uuid[])
-  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]));
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {seen};
 
 -- name: told_by
--- The memory that an event told.
-SELECT m.memory_id, m.position, encode(m.body_hash, 'hex') FROM whence.memory_sources s
-JOIN whence.memories m ON m.workspace_id = s.workspace_id AND m.memory_id = s.memory_id
-WHERE s.workspace_id = %(workspace_id)s AND s.event_id = %(event_id)s AND {seen} LIMIT 1;
+-- The memory that an event told; where its source had told it before, the one that says the same.
+SELECT m.memory_id, e.global_position FROM whence.memories m
+JOIN whence.events e ON e.workspace_id = m.workspace_id AND e.event_id = %(event_id)s
+WHERE m.workspace_id = %(workspace_id)s AND {seen} AND (
+    m.memory_id = %(event_id)s
+    OR m.memory_id = (
+        SELECT s.memory_id FROM whence.memory_sources s
+        WHERE s.workspace_id = %(workspace_id)s AND s.event_id = %(event_id)s LIMIT 1
+    )
+    OR (m.owner = %(owner)s AND m.agent = %(agent)s AND m.tier = %(tier)s AND m.kind = %(kind)s
+        AND m.kind <> 'episodic' AND CASE WHEN %(conflict_key)s::text IS NULL
+            THEN m.conflict_key IS NULL AND m.body_hash = decode(%(body_hash)s, 'hex')
+            ELSE m.conflict_key = %(conflict_key)s AND m.object_key = %(object_key)s::text END)
+)
+ORDER BY m.memory_id = %(event_id)s DESC, m.position DESC LIMIT 1;
 
 -- name: run_by_id
 SELECT r.run_id, r.agent, r.instance, r.task_type, r.session_id, r.status, r.turn, r.started_at, r.ended_at, r.user_id
 FROM whence.runs r
 WHERE r.workspace_id = %(workspace_id)s AND r.run_id = %(run_id)s
+  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]));
+
+-- name: runs_by_id
+SELECT r.run_id, r.agent, r.instance, r.task_type, r.session_id, r.status, r.turn, r.started_at, r.ended_at, r.user_id
+FROM whence.runs r
+WHERE r.workspace_id = %(workspace_id)s AND r.run_id = ANY (%(run_ids)s::uuid[])
   AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]));
 
 -- name: runs_of_agent

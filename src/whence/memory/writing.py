@@ -50,6 +50,8 @@ class Draft(NamedTuple):
     text: str
     fact: Fact | None
     sanitised: dict[str, int]
+    changed: frozenset[str]
+    """The fields that something was taken out of: what was said there is not known any more."""
     vector: npt.NDArray[np.float32] | None
 
 
@@ -65,12 +67,12 @@ def draft(principal: Principal, request: Remember, profiles: Profiles) -> Draft:
         ("key", request.key),
     ):
         if value is not None:
-            _check_text(field, value, MAX_IDENTIFIER_CHARACTERS)
+            check_name(field, value, MAX_IDENTIFIER_CHARACTERS)
     name, profile = profiles.of(request.agent)
     check_cell(name, profile, request.tier, request.kind)
     _check_anchors(request, name, profile)
     _check_numbers(request)
-    user_id = _user_of(principal, request, name, profile)
+    user_id = owner_of(principal, request.user_id, name, profile)
     cleaned = _Cleaner(name, profile)
     text = cleaned.clean("text", request.text, MAX_TEXT_CHARACTERS)
     fact = request.fact and Fact(
@@ -81,7 +83,8 @@ def draft(principal: Principal, request: Remember, profiles: Profiles) -> Draft:
     )
     vector = None if request.embedding is None else _unit(request.embedding)
     event_id = request.memory_id or uuid4()
-    return Draft(request, principal, name, profile, event_id, user_id, text, fact, cleaned.found, vector)
+    changed = frozenset(cleaned.changed)
+    return Draft(request, principal, name, profile, event_id, user_id, text, fact, cleaned.found, changed, vector)
 
 
 def event_of(drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: datetime) -> OwnEvent:
@@ -108,7 +111,7 @@ def event_of(drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: dat
         "event_id": drafted.event_id,
         "user_id": drafted.user_id if profile.anchor == "user" else None,
         "subject_id": subject_of(event),
-        "said_by": drafted.user_id or drafted.principal.user_id,
+        "said_by": drafted.principal.user_id,
         "agent": request.agent,
         "profile": drafted.profile_name,
         "tier": request.tier,
@@ -118,7 +121,7 @@ def event_of(drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: dat
         "run_id": request.run_id,
         "world_id_context": request.world_id_context,
         "body": drafted.text,
-        "body_hash": hash_of(drafted.text),
+        "body_hash": _body_hash(drafted),
         "conflict_key": key,
         "fact_subject": fact and fact.subject,
         "fact_predicate": fact and fact.predicate,
@@ -135,6 +138,11 @@ def event_of(drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: dat
     given = b"" if drafted.vector is None else b',"embedding":%b' % _encode(_halves(drafted.vector))
     payload = b'{"memory":%b%b}' % (written, given)
     return OwnEvent(event, payload, Effect(written, drafted.event_id, vector))
+
+
+def document_of(payload: bytes) -> dict[str, Any]:
+    """What an event of memory says, out of its payload."""
+    return msgspec.json.decode(payload)["memory"]
 
 
 def vector_in(payload: dict[str, Any]) -> Vector | None:
@@ -159,17 +167,27 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(normal(text).encode()).hexdigest()
 
 
-def fact_key(subject: str, predicate: str) -> str:
-    return f"{normal(subject)}{BETWEEN}{normal(predicate)}"
-
-
 def _keys(drafted: Draft) -> tuple[str | None, str | None]:
-    """What can be said once only, and what is said of it."""
-    if drafted.fact is not None:
-        return fact_key(drafted.fact.subject, drafted.fact.predicate), normal(drafted.fact.object)
-    if drafted.request.key is not None:
-        return normal(drafted.request.key), hash_of(drafted.text)
+    """What can be said once only, and what is said of it: in its world, and about whom it is about.
+
+    Where something was taken out, two that look alike may have been different, so they are not taken for the same."""
+    request, fact = drafted.request, drafted.fact
+    within = f"{BETWEEN}{request.world_id_context or ''}{BETWEEN}{request.subject_id or ''}"
+    if fact is not None:
+        if drafted.changed & {"fact.subject", "fact.predicate"}:
+            return None, None
+        said = drafted.event_id.hex if "fact.object" in drafted.changed else normal(fact.object)
+        return f"{normal(fact.subject)}{BETWEEN}{normal(fact.predicate)}{within}", said
+    if request.key is not None:
+        return f"{normal(request.key)}{BETWEEN}{within}", _body_hash(drafted)
     return None, None
+
+
+def _body_hash(drafted: Draft) -> str:
+    if "text" in drafted.changed:
+        return hash_of(f"{drafted.text}{BETWEEN}{drafted.event_id}")
+    within = (drafted.request.world_id_context, drafted.request.subject_id)
+    return hash_of(BETWEEN.join((drafted.text, *(part or "" for part in within))) if any(within) else drafted.text)
 
 
 def _sources(drafted: Draft, found: dict[UUID, bool]) -> list[dict[str, str]]:
@@ -183,16 +201,16 @@ def _sources(drafted: Draft, found: dict[UUID, bool]) -> list[dict[str, str]]:
         if request.run_id
         else f"session:{request.session_id}"
         if request.session_id
-        else f"user:{drafted.user_id or drafted.principal.user_id}"
+        else f"user:{drafted.principal.user_id}"
     )
     return [{"source": teller, "role": "told"}]
 
 
-def _user_of(principal: Principal, request: Remember, name: str, profile: Profile) -> str | None:
+def owner_of(principal: Principal, named: str | None, name: str, profile: Profile) -> str | None:
     """A user's memory is that user's; only an administrator writes for others."""
-    if not principal.is_admin and request.user_id not in (None, principal.user_id):
+    if not principal.is_admin and named not in (None, principal.user_id):
         raise refused("user_id", "must be left out or be the user whose key this is")
-    user_id = request.user_id if principal.is_admin else principal.user_id
+    user_id = named if principal.is_admin else principal.user_id
     if user_id is None and profile.anchor == "user":
         raise refused("user_id", f"is needed: memory of the profile {name} hangs on a user")
     return user_id
@@ -209,6 +227,8 @@ def _check_anchors(request: Remember, name: str, profile: Profile) -> None:
         raise refused("fact", "only semantic memory holds facts")
     if request.key is not None and request.kind != "procedural":
         raise refused("key", "only procedural memory has one")
+    if request.valid_at is not None and request.kind == "procedural":
+        raise refused("valid_at", "procedural memory holds from when it is told")
 
 
 def _check_numbers(request: Remember) -> None:
@@ -245,24 +265,28 @@ class _Cleaner:
         self._name = name
         self._rules = profile.sanitise
         self.found: dict[str, int] = {}
+        self.changed: set[str] = set()
 
     def clean(self, field: str, text: str, limit: int) -> str:
-        _check_text(field, text, limit)
+        check_name(field, text, limit)
         done = sanitise(text, self._rules)
         if done.refused:
             what = ", ".join(category.replace("_", " ") for category in done.refused)
             raise refused(field, f"holds what the profile {self._name} refuses: {what}")
         for category, count in done.found.items():
             self.found[category] = self.found.get(category, 0) + count
+            self.changed.add(field)
         return done.text
 
 
-def _check_text(field: str, text: str, limit: int) -> None:
+def check_name(field: str, text: str, limit: int) -> None:
     problem = text_problem(text, limit)
     if problem is not None:
         raise refused(field, problem)
     if BETWEEN in text:
         raise refused(field, "must not contain the control character U+001F")
+    if not text.strip():
+        raise refused(field, "must not be blank")
 
 
 def refused(field: str, message: str) -> InvalidInput:
