@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
 from whence.memory import Memory
 from whence.memory.profiles import Profiles
+from whence.memory.workflows import Workflows
 from whence.memory.working import Working
 from whence.models.embedder import WordLlamaEmbedder
 from whence.settings import Settings
@@ -40,6 +42,7 @@ class App:
     graph: Graph
     projector: Projector
     working: Working
+    workflows: Workflows
     registry: CollectorRegistry
     stopping: asyncio.Event
     """Set when the server begins to stop, so that what never ends by itself does."""
@@ -59,8 +62,13 @@ class Logins:
 
 
 @asynccontextmanager
-async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncGenerator[App]:
-    """Everything that a command or the server works with, on a schema that is up to date."""
+async def open_app(
+    settings: Settings, clock: Clock = system_clock, dice: random.Random | None = None
+) -> AsyncGenerator[App]:
+    """Everything that a command or the server works with, on a schema that is up to date.
+
+    `dice` is what chance decides by, unless it is to be the operating system's.
+    """
     profiles = Profiles(settings.profiles, settings.agents)
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
@@ -80,6 +88,7 @@ async def open_app(settings: Settings, clock: Clock = system_clock) -> AsyncGene
                     graph=Graph(database, ledger, embedder),
                     projector=Projector(database, ledger, clock, embedder, registry),
                     working=Working(database, clock),
+                    workflows=Workflows(database, ledger, clock, profiles, dice or random.SystemRandom()),
                     registry=registry,
                     stopping=asyncio.Event(),
                 )

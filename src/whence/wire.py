@@ -248,6 +248,48 @@ class WorkingKeys(msgspec.Struct, frozen=True):
     bytes_left: int
 
 
+class Workflow(msgspec.Struct, frozen=True):
+    """A variant of how an agent does a kind of task, and what is known of it. The order is that of the query."""
+
+    workflow_id: UUID
+    position: int
+    agent: str
+    task_type: str
+    name: str
+    user_id: str | None
+    """Whose it is; none where it is for everybody in the workspace."""
+    added_by: str | None
+    spec: msgspec.Raw
+    """A JSON object, as it was sent."""
+    alpha: float
+    beta: float
+    mean: float
+    """The expected score: alpha / (alpha + beta)."""
+    selections: int
+    outcomes: int
+    created_at: datetime
+    retired_at: datetime | None
+
+
+class WorkflowPage(msgspec.Struct, frozen=True):
+    workflows: list[Workflow]
+    next: int | None
+
+
+class WorkflowSelection(msgspec.Struct, frozen=True):
+    selection_id: UUID
+    workflow: Workflow
+    """As it was when it was drawn."""
+
+
+class WorkflowOutcome(msgspec.Struct, frozen=True):
+    selection_id: UUID
+    workflow_id: UUID
+    score: float
+    scored_at: datetime
+    event_id: UUID
+
+
 class Health(msgspec.Struct, frozen=True):
     status: Literal["ok", "degraded"]
     version: str

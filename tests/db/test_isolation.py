@@ -14,8 +14,8 @@ from whence.app import App
 from whence.wire import Recall, Remember
 
 # Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
-SHARED_ROWS = {"memories", "memory_vectors", "memory_sources", "runs"}
-DERIVED = ("graph_", "memor", "recall", "runs", "canon_")
+SHARED_ROWS = {"memories", "memory_vectors", "memory_sources", "runs", "workflows"}
+DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow")
 SHARED_TABLES = {"schema_migrations", "installation", "edge_types"}
 
 
@@ -86,6 +86,11 @@ async def remember(app: App, workspace: Workspace) -> None:
     await app.memory.add_episode(ann, run.run_id, "asked Bob Stone")
     await app.memory.remember(ann, Remember(agent="sdr", tier="persistent", kind="semantic", text="everybody's"))
     await app.memory.recall(ann, Recall())
+    for agent in ("gateway", "sdr"):
+        await app.workflows.add(ann, agent, "triage", "short", b"{}")
+    for principal in (ann, workspace.admin):
+        selection = await app.workflows.select(principal, "sdr", "triage")
+        await app.workflows.record_outcome(principal, selection.selection_id, 1)
 
 
 async def test_every_tenant_table_forces_row_level_security_and_starts_its_keys_with_the_workspace(

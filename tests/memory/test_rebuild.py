@@ -9,8 +9,18 @@ from psycopg import Connection
 from conftest import Workspace
 from whence.app import App
 from whence.errors import Conflict, WhenceError
+from whence.identity import Principal
 from whence.memory.rebuild import rebuild
 from whence.wire import Fact, Recall, Remember
+
+
+async def tried(app: App, who: Principal, agent: str, dice: random.Random) -> None:
+    added = await app.workflows.add(who, agent, "triage", dice.choice("abc"), b'{"n": 1.0}')
+    selection = await app.workflows.select(who, agent, "triage")
+    if dice.random() < 0.7:
+        await app.workflows.record_outcome(who, selection.selection_id, dice.random())
+    if dice.random() < 0.3:
+        await app.workflows.retire(who, added.workflow_id)
 
 
 async def lived(app: App, workspace: Workspace, seed: int, steps: int = 60) -> None:
@@ -24,7 +34,7 @@ async def lived(app: App, workspace: Workspace, seed: int, steps: int = 60) -> N
         place = dice.choice(["Rome", "Oslo", "Bern"])
         valid_at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=dice.randrange(50))
         try:
-            match dice.randrange(8):
+            match dice.randrange(10):
                 case 0 | 1:
                     fact = Fact(dice.choice(["Ann", "Bob"]), "lives in", place, dice.random())
                     request = Remember(
@@ -51,12 +61,14 @@ async def lived(app: App, workspace: Workspace, seed: int, steps: int = 60) -> N
                     await app.memory.forget(who, dice.choice(known)) if known else None
                 case 6:
                     runs.append((await app.memory.start_run(who, agent, "one")).run_id)
-                case _:
+                case 7:
                     if runs:
                         run = dice.choice(runs)
                         await app.memory.add_episode(who, run, f"episode {step}")
                         if dice.random() < 0.5:
                             await app.memory.end_run(who, run, "completed")
+                case _:
+                    await tried(app, who, agent, dice)
         except (WhenceError, Conflict):
             # Somebody else's, or over already: such refusals are part of the history.
             continue
@@ -98,5 +110,5 @@ async def test_nothing_is_left_of_the_copy(app: App, workspace: Workspace, owner
     await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
     owner.execute("SET ROLE whence_workspace")
     owner.execute(f"SET app.workspace_id = '{workspace.workspace_id}\x1frebuild'")
-    for table in ("memories", "memory_sources", "memory_vectors", "runs", "recalls", "canon_rules"):
+    for table in ("memories", "memory_sources", "memory_vectors", "runs", "recalls", "canon_rules", "workflows"):
         assert owner.execute(f"SELECT count(*) FROM whence.{table}").fetchone() == (0,), table

@@ -122,7 +122,8 @@ class Database:
         self, scope: Scope | EveryWorkspace | None, timeout_ms: int | None = None, snapshot: bool = False
     ) -> Tx:
         """A connection may have died in the pool, with the server that it was to, and nothing was sent on it yet."""
-        for _ in range(self._pool.max_size):
+        # All that the pool holds may have; the one after them is new.
+        for _ in range(self._pool.max_size + 1):
             conn = await self._pool.getconn()
             opening = _opening(conn, scope)
             if timeout_ms is not None:

@@ -293,6 +293,8 @@ BEGIN
             WHERE c.workspace_id = in_workspace AND c.world_id = document->>'world_id' AND c.rule_id = document->>'rule_id';
             GET DIAGNOSTICS changed = ROW_COUNT;
             RETURN NEXT jsonb_build_object('place', document->'place', 'changed', changed);
+        ELSE
+            RETURN NEXT whence.workflow_apply(in_workspace, at_position, at, document);
         END CASE;
     END LOOP;
 END $_$;
@@ -490,10 +492,77 @@ ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_
 CREATE FUNCTION whence.memory_tables() RETURNS text[]
     LANGUAGE sql IMMUTABLE
     AS $$
-    SELECT ARRAY['memories', 'memory_vectors', 'memory_sources', 'recalls', 'recall_hits', 'runs', 'canon_rules', 'memory_counts'];
+    SELECT ARRAY['memories', 'memory_vectors', 'memory_sources', 'recalls', 'recall_hits', 'runs', 'canon_rules',
+        'memory_counts', 'workflows', 'workflow_selections'];
 $$;
 
 ALTER FUNCTION whence.memory_tables() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.workflow_apply(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    changed integer;
+    scored uuid;
+BEGIN
+    CASE document->>'effect'
+    WHEN 'add_workflow' THEN
+        INSERT INTO whence.workflows (workspace_id, workflow_id, position, user_id, added_by, agent, task_type, name, spec,
+            created_at)
+        VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'added_by',
+            document->>'agent', document->>'task_type', document->>'name', document->>'spec', at);
+        SELECT count(*) INTO changed FROM whence.workflows w
+        WHERE w.workspace_id = in_workspace AND w.owner = coalesce(document->>'user_id', '')
+          AND w.task_key = whence.workflow_key(document->>'agent', document->>'task_type') AND w.retired_at IS NULL;
+        IF changed > 100 THEN
+            RAISE EXCEPTION 'there are 100 variants for this kind of task' USING
+                ERRCODE = '23514', CONSTRAINT = 'workflows_cap', TABLE = 'workflows', SCHEMA = 'whence';
+        END IF;
+    WHEN 'select_workflow' THEN
+        UPDATE whence.workflows w SET selections = w.selections + 1
+        WHERE w.workspace_id = in_workspace AND w.workflow_id = (document->>'workflow_id')::uuid AND w.retired_at IS NULL;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        -- Retired between the draw and this event; who asked draws again. One that is not there at all is no failure:
+        -- the event that added it may have been erased, and a replay goes on.
+        IF changed = 0 AND EXISTS (
+            SELECT 1 FROM whence.workflows w
+            WHERE w.workspace_id = in_workspace AND w.workflow_id = (document->>'workflow_id')::uuid
+        ) THEN
+            RAISE EXCEPTION 'the workflow is retired' USING
+                ERRCODE = '23514', CONSTRAINT = 'workflow_selections_in_use', TABLE = 'workflow_selections', SCHEMA = 'whence';
+        END IF;
+        INSERT INTO whence.workflow_selections (workspace_id, selection_id, position, workflow_id, user_id, selected_at)
+        VALUES (in_workspace, (document->>'event_id')::uuid, at_position, (document->>'workflow_id')::uuid,
+            document->>'user_id', at);
+    WHEN 'score_workflow' THEN
+        -- The first outcome of a selection counts, and no other.
+        UPDATE whence.workflow_selections s SET score = (document->>'score')::double precision, scored_at = at,
+            outcome_event_id = (document->>'event_id')::uuid
+        WHERE s.workspace_id = in_workspace AND s.selection_id = (document->>'selection_id')::uuid AND s.score IS NULL
+        RETURNING s.workflow_id INTO scored;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        UPDATE whence.workflows w SET
+            alpha = w.alpha + (document->>'score')::double precision,
+            beta = w.beta + (1 - (document->>'score')::double precision),
+            outcomes = w.outcomes + 1
+        WHERE w.workspace_id = in_workspace AND w.workflow_id = scored;
+    WHEN 'retire_workflow' THEN
+        UPDATE whence.workflows w SET retired_at = at
+        WHERE w.workspace_id = in_workspace AND w.workflow_id = (document->>'workflow_id')::uuid AND w.retired_at IS NULL;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+    END CASE;
+    RETURN jsonb_build_object('place', document->'place', 'changed', changed);
+END $$;
+
+ALTER FUNCTION whence.workflow_apply(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.workflow_key(agent text, task_type text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT sha256(sha256(convert_to(agent, 'UTF8')) || sha256(convert_to(task_type, 'UTF8')));
+$$;
+
+ALTER FUNCTION whence.workflow_key(agent text, task_type text) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.working_instance_key(agent text, instance text) RETURNS bytea
     LANGUAGE sql IMMUTABLE
@@ -983,6 +1052,64 @@ ALTER TABLE ONLY whence.users FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.users OWNER TO whence_owner;
 
+CREATE TABLE whence.workflow_selections (
+    workspace_id text NOT NULL,
+    selection_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    workflow_id uuid NOT NULL,
+    user_id text,
+    selected_at timestamp with time zone NOT NULL,
+    score double precision,
+    scored_at timestamp with time zone,
+    outcome_event_id uuid,
+    CONSTRAINT workflow_selections_score_range CHECK (((score >= (0)::double precision) AND (score <= (1)::double precision))),
+    CONSTRAINT workflow_selections_scored_whole CHECK ((num_nulls(score, scored_at, outcome_event_id) = ANY (ARRAY[0, 3])))
+);
+
+ALTER TABLE ONLY whence.workflow_selections FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.workflow_selections OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.workflow_selections.selection_id IS 'The id of the event that says what was selected.';
+
+COMMENT ON COLUMN whence.workflow_selections.user_id IS 'Who asked; NULL for an administrator.';
+
+CREATE TABLE whence.workflows (
+    workspace_id text NOT NULL,
+    workflow_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    added_by text,
+    agent text NOT NULL,
+    task_type text NOT NULL,
+    task_key bytea GENERATED ALWAYS AS (whence.workflow_key(agent, task_type)) STORED NOT NULL,
+    name text NOT NULL,
+    spec text NOT NULL,
+    alpha double precision DEFAULT 1 NOT NULL,
+    beta double precision DEFAULT 1 NOT NULL,
+    selections bigint DEFAULT 0 NOT NULL,
+    outcomes bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    retired_at timestamp with time zone,
+    CONSTRAINT workflows_alpha_range CHECK ((alpha >= (1)::double precision)),
+    CONSTRAINT workflows_beta_range CHECK ((beta >= (1)::double precision))
+);
+
+ALTER TABLE ONLY whence.workflows FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.workflows OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.workflows.workflow_id IS 'The id of the event that added it.';
+
+COMMENT ON COLUMN whence.workflows.user_id IS 'The user whose it is; NULL where it is for everybody in the workspace.';
+
+COMMENT ON COLUMN whence.workflows.spec IS 'A JSON object as it was sent. Text, so that one parser alone says what JSON is, and numbers keep their digits.';
+
+COMMENT ON COLUMN whence.workflows.alpha IS 'The prior, 1, and the sum of the scores.';
+
+COMMENT ON COLUMN whence.workflows.beta IS 'The prior, 1, and the sum of what the scores lacked of 1.';
+
 CREATE TABLE whence.working_memory (
     workspace_id text NOT NULL,
     user_id text,
@@ -1125,6 +1252,12 @@ ALTER TABLE ONLY whence.user_keys
 ALTER TABLE ONLY whence.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (workspace_id, user_id);
 
+ALTER TABLE ONLY whence.workflow_selections
+    ADD CONSTRAINT workflow_selections_pkey PRIMARY KEY (workspace_id, selection_id);
+
+ALTER TABLE ONLY whence.workflows
+    ADD CONSTRAINT workflows_pkey PRIMARY KEY (workspace_id, workflow_id);
+
 ALTER TABLE ONLY whence.working_memory
     ADD CONSTRAINT working_memory_pkey PRIMARY KEY (workspace_id, owner, instance_key, key);
 
@@ -1177,6 +1310,10 @@ CREATE INDEX runs_of_agent ON whence.runs USING btree (workspace_id, owner, agen
 CREATE INDEX runs_of_instance ON whence.runs USING btree (workspace_id, owner, agent, instance, turn);
 
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
+
+CREATE INDEX workflows_in_order ON whence.workflows USING btree (workspace_id, "position");
+
+CREATE UNIQUE INDEX workflows_one_name ON whence.workflows USING btree (workspace_id, owner, task_key, name) WHERE (retired_at IS NULL);
 
 CREATE INDEX working_memory_by_expiry ON whence.working_memory USING btree (workspace_id, expires_at);
 
@@ -1348,6 +1485,18 @@ CREATE POLICY users_of_user ON whence.users TO whence_app USING (((workspace_id 
 
 CREATE POLICY users_of_workspace ON whence.users TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
+ALTER TABLE whence.workflow_selections ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY workflow_selections_of_user ON whence.workflow_selections FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY workflow_selections_of_workspace ON whence.workflow_selections TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.workflows ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY workflows_of_user ON whence.workflows FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY workflows_of_workspace ON whence.workflows TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
 ALTER TABLE whence.working_memory ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY working_memory_of_user ON whence.working_memory TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
@@ -1458,6 +1607,12 @@ GRANT UPDATE(expires_at) ON TABLE whence.user_keys TO whence_workspace;
 
 GRANT SELECT,INSERT ON TABLE whence.users TO whence_workspace;
 GRANT SELECT ON TABLE whence.users TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.workflow_selections TO whence_workspace;
+GRANT SELECT ON TABLE whence.workflow_selections TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.workflows TO whence_workspace;
+GRANT SELECT ON TABLE whence.workflows TO whence_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.working_memory TO whence_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.working_memory TO whence_workspace;

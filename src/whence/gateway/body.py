@@ -1,17 +1,30 @@
 """Request bodies: read up to a limit, unpacked up to the same limit."""
 
 import zlib
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from litestar import Request
 from litestar.exceptions.http_exceptions import InternalServerException, RequestEntityTooLarge
 
 from whence.errors import MalformedBody, TooLarge, UnsupportedMedia
+from whence.gateway.problems import decode_failure
 
 MAX_GZIP_MEMBERS = 16
 
 # Tells zlib to take gzip as well as zlib streams.
 _ANY_WRAPPER = 32 + zlib.MAX_WBITS
+
+_Body = TypeVar("_Body")
+
+
+async def read_as(request: Request[Any, Any, Any], limit: int, kind: type[_Body]) -> _Body:
+    """The body as one of these; an empty one says nothing."""
+    body = await read_body(request, limit)
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise decode_failure(error) from None
 
 
 async def read_body(request: Request[Any, Any, Any], limit: int) -> bytes:

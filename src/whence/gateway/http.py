@@ -14,7 +14,7 @@ from litestar.typing import FieldDefinition
 
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
-from whence.gateway import events, graph, memories, seals, system, telemetry, working
+from whence.gateway import events, graph, memories, seals, system, telemetry, workflows, working
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
@@ -49,6 +49,11 @@ ROUTES = (
     seals.get_proof,
     seals.list_seals,
     seals.get_consistency,
+    workflows.add_workflow,
+    workflows.list_workflows,
+    workflows.retire_workflow,
+    workflows.select_workflow,
+    workflows.record_outcome,
     working.put_working,
     working.get_working,
     working.delete_working,

@@ -1,7 +1,7 @@
 """Memory over HTTP: remember, look, explain, recall; runs and their episodes; the canon."""
 
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -9,7 +9,7 @@ from litestar import delete, get, post, put
 from litestar.params import FromPath, QueryParameter
 
 from whence.errors import Forbidden
-from whence.gateway.body import read_body
+from whence.gateway.body import read_as, read_body
 from whence.gateway.events import MAX_POSITION, Caller, TheApp, Wanted
 from whence.gateway.problems import decode_failure, field_error
 from whence.identity import Principal
@@ -94,15 +94,6 @@ class _Probe(msgspec.Struct):
 
 _probe = msgspec.json.Decoder(_Probe)
 _one = msgspec.json.Decoder(Remember)
-_Body = TypeVar("_Body")
-
-
-async def _read(request: Caller, app: TheApp, kind: type[_Body]) -> _Body:
-    body = await read_body(request, app.settings.max_body_bytes)
-    try:
-        return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise decode_failure(error) from None
 
 
 @post("/v1/memories", status_code=200, summary="Remember something, or a batch of 1 to 500")
@@ -183,12 +174,12 @@ async def explain_memory(request: Caller, app: TheApp, memory_id: FromPath[UUID]
 
 @post("/v1/recall", status_code=200, summary="Recall what held, and keep that it was recalled")
 async def recall(request: Caller, app: TheApp) -> Recalled:
-    return await app.memory.recall(request.user, await _read(request, app, Recall))
+    return await app.memory.recall(request.user, await read_as(request, app.settings.max_body_bytes, Recall))
 
 
 @post("/v1/runs", status_code=201, summary="Start a run of an agent")
 async def start_run(request: Caller, app: TheApp) -> Run:
-    asked = await _read(request, app, StartRun)
+    asked = await read_as(request, app.settings.max_body_bytes, StartRun)
     return await app.memory.start_run(
         request.user, asked.agent, asked.instance, asked.task_type, asked.session_id, asked.input, asked.user_id
     )
@@ -201,20 +192,20 @@ async def get_run(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Run:
 
 @post("/v1/runs/{run_id:uuid}/episodes", status_code=200, summary="Add what happened in a run")
 async def add_episode(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Remembered:
-    episode = await _read(request, app, Episode)
+    episode = await read_as(request, app.settings.max_body_bytes, Episode)
     more = {name: value for name, value in msgspec.structs.asdict(episode).items() if name != "text"}
     return await app.memory.add_episode(request.user, run_id, episode.text, **more)
 
 
 @post("/v1/runs/{run_id:uuid}/complete", status_code=200, summary="The run has done its task")
 async def complete_run(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Run:
-    asked = await _read(request, app, Output)
+    asked = await read_as(request, app.settings.max_body_bytes, Output)
     return await app.memory.end_run(request.user, run_id, "completed", asked.output)
 
 
 @post("/v1/runs/{run_id:uuid}/fail", status_code=200, summary="The run has failed")
 async def fail_run(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Run:
-    asked = await _read(request, app, Failure)
+    asked = await read_as(request, app.settings.max_body_bytes, Failure)
     return await app.memory.end_run(request.user, run_id, "failed", asked.error)
 
 
@@ -240,7 +231,7 @@ async def list_rules(request: Caller, app: TheApp, world_id: FromPath[str]) -> C
 
 @put("/v1/canon/{world_id:str}/{rule_id:str}", status_code=204, summary="Set a rule that memory must not repeat")
 async def set_rule(request: Caller, app: TheApp, world_id: FromPath[str], rule_id: FromPath[str]) -> None:
-    rule = await _read(request, app, Rule)
+    rule = await read_as(request, app.settings.max_body_bytes, Rule)
     await app.memory.set_rule(_administrator(request.user), world_id, rule_id, rule.body)
 
 

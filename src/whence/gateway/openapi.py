@@ -13,7 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 
 from whence import __version__
-from whence.gateway import graph, memories, working
+from whence.gateway import graph, memories, workflows, working
 from whence.gateway.boundary import PUBLIC_PATHS
 from whence.gateway.problems import PROBLEM_JSON, Problem
 from whence.ledger.events import MAX_BATCH_EVENTS
@@ -43,6 +43,9 @@ _BODIES: dict[tuple[str, str], type] = {
     ("post", "/v1/runs/{run_id}/complete"): memories.Output,
     ("post", "/v1/runs/{run_id}/fail"): memories.Failure,
     ("put", "/v1/canon/{world_id}/{rule_id}"): memories.Rule,
+    ("post", "/v1/workflows"): workflows.AddWorkflow,
+    ("post", "/v1/workflows/select"): workflows.SelectWorkflow,
+    ("post", "/v1/workflows/outcomes"): workflows.ScoreWorkflow,
     ("put", "/v1/working/{agent}/{instance}/{key}"): working.WorkingRequest,
 }
 _BATCHES = {"/v1/events": ("events", MAX_BATCH_EVENTS), "/v1/memories": ("memories", MAX_BATCH_MEMORIES)}
@@ -66,8 +69,8 @@ _PROBLEMS = {
     "422": "Invalid; `errors` names the fields",
     "503": "Try again later",
 }
-# Routes whose parameters name something that may not be there.
-_NAMED_BY_QUERY = frozenset({"/v1/seals/consistency"})
+# Routes whose parameters or bodies name something that may not be there.
+_NAMED_BESIDE = frozenset({"/v1/seals/consistency", "/v1/workflows/select", "/v1/workflows/outcomes"})
 # Routes that answer with an empty list where nothing is there.
 _LISTS = frozenset(
     {
@@ -79,8 +82,9 @@ _LISTS = frozenset(
 )
 # Routes that make what their path names.
 _MADE_BY = frozenset({("put", "/v1/working/{agent}/{instance}/{key}"), ("put", "/v1/canon/{world_id}/{rule_id}")})
-_FOR_ADMINISTRATORS = frozenset({"/v1/canon/{world_id}/{rule_id}"})
-_CONFLICTS = re.compile(r"/v1/(events|memories|runs/\{run_id\}/.+)|.+/proof")
+# Routes that are for administrators, or for some things are.
+_FOR_ADMINISTRATORS = frozenset({"/v1/canon/{world_id}/{rule_id}", "/v1/workflows/{workflow_id}"})
+_CONFLICTS = re.compile(r"/v1/(events|memories|workflows|workflows/outcomes|runs/\{run_id\}/.+)|.+/proof")
 
 
 @cache
@@ -149,7 +153,7 @@ def _statuses(path: str, method: str) -> list[str]:
         found += ["400", "413", "415"]
     if (method == "post" or path.endswith("/proof")) and _CONFLICTS.fullmatch(path):
         found.append("409")
-    if ("{" in path and path not in _LISTS and (method, path) not in _MADE_BY) or path in _NAMED_BY_QUERY:
+    if ("{" in path and path not in _LISTS and (method, path) not in _MADE_BY) or path in _NAMED_BESIDE:
         found.append("404")
     if path in _FOR_ADMINISTRATORS:
         found.append("403")

@@ -37,6 +37,9 @@ GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QU
 _REFUSED_BY = {
     "payloads_subject_key": FieldError("subject_id", "the key of this subject is gone; send the event again"),
     "memories_episode_cap": FieldError("run_id", "the workspace has as many episodes as it may have"),
+    "workflows_one_name": FieldError("name", "is that of another variant that is in use"),
+    "workflows_cap": FieldError("task_type", "has as many variants in use as it may have"),
+    "workflow_selections_in_use": FieldError("workflow_id", "is retired"),
 }
 
 

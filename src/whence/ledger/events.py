@@ -30,6 +30,10 @@ OWN_TYPES = frozenset(
         "memory.run_ended",
         "memory.rule_set",
         "memory.rule_dropped",
+        "memory.workflow_added",
+        "memory.workflow_selected",
+        "memory.workflow_scored",
+        "memory.workflow_retired",
     }
 )
 """Events that Whence writes itself when memory changes. Memory is rebuilt from them, so nobody else may send them."""

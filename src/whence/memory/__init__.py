@@ -21,13 +21,13 @@ from whence.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFoun
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
-from whence.ledger.effects import Effect, OwnEvent, Vector
-from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
+from whence.ledger.effects import OwnEvent, Vector
+from whence.ledger.events import text_problem
+from whence.memory.own import Own, check_names
 from whence.memory.profiles import Profiles
-from whence.memory.writing import BETWEEN, Draft, check_name, document_of, draft, event_of, normal, owner_of, refused
+from whence.memory.writing import BETWEEN, Draft, document_of, draft, event_of, normal, owner_of, refused
 from whence.models.embedder import Embedder
 from whence.wire import (
-    Event,
     Explanation,
     Fact,
     MemoryPage,
@@ -60,7 +60,6 @@ LONG_CHARACTERS = 4_000
 """Texts of one call that are longer than this together are looked through beside the event loop."""
 
 _SQL = load("whence.memory")
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, int]).decode
 
 
@@ -72,6 +71,7 @@ class Memory:
         self._ledger = ledger
         self._clock = clock
         self._embedder = embedder
+        self._own = Own(ledger, clock, profiles)
         self.profiles = profiles
 
     # --- remember ---------------------------------------------------------------------------------------------------
@@ -265,8 +265,8 @@ class Memory:
             "agent": asked.agent,
             "hits": [hit.memory_id for hit in hits],
         }
-        event = self._event(principal, recall_id, "memory.recalled", asked.agent, asked.session_id)
-        await self._record(principal, event, document, {"asked": asked})
+        event = self._own.event(principal, recall_id, "memory.recalled", asked.agent, asked.session_id)
+        await self._own.record(principal, event, document, {"asked": asked})
         return Recalled(recall_id, hits)
 
     async def forget(self, principal: Principal, memory_id: UUID) -> None:
@@ -276,8 +276,8 @@ class Memory:
             return
         if memory.user_id is None and not principal.is_admin and memory.said_by != principal.user_id:
             raise Forbidden("the memory is the workspace's: who told it or an administrator can forget it")
-        event = self._event(principal, uuid4(), "memory.forgotten", memory.agent, memory.session_id, memory_id)
-        await self._record(principal, event, {"effect": "forget", "memory_id": memory_id})
+        event = self._own.event(principal, uuid4(), "memory.forgotten", memory.agent, memory.session_id, memory_id)
+        await self._own.record(principal, event, {"effect": "forget", "memory_id": memory_id})
 
     async def _get(self, tx: Tx, scope: Scope, memory_id: UUID) -> StoredMemory:
         values = _values(scope, memory_id=memory_id)
@@ -289,7 +289,7 @@ class Memory:
     async def _held(
         self, tx: Tx, scope: Scope, asked: Recall, before: int | None, limit: int, run_id: UUID | None
     ) -> list[StoredMemory]:
-        _check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
+        check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
         _check_moments(as_of=asked.as_of, known_at=asked.known_at)
         values = _values(
             scope,
@@ -321,7 +321,7 @@ class Memory:
         user_id: str | None = None,
     ) -> Run:
         """`user_id` is for administrators, who run an agent for somebody."""
-        _check_names(agent=agent, instance=instance, task_type=task_type, session_id=session_id, user_id=user_id)
+        check_names(agent=agent, instance=instance, task_type=task_type, session_id=session_id, user_id=user_id)
         run_id = uuid4()
         user_id = self._owner(principal, agent, user_id)
         document = {
@@ -333,8 +333,8 @@ class Memory:
             "task_type": task_type,
             "session_id": session_id,
         }
-        event = self._event(principal, run_id, "memory.run_started", agent, session_id, trace_id=run_id.hex)
-        outcome = await self._record(principal, event, document, {"input": content})
+        event = self._own.event(principal, run_id, "memory.run_started", agent, session_id, trace_id=run_id.hex)
+        outcome = await self._own.record(principal, event, document, {"input": content})
         turn = (outcome.effect or {}).get("turn", 1)
         return Run(run_id, agent, instance, task_type, session_id, "running", turn, event.occurred_at, None, user_id)
 
@@ -364,11 +364,13 @@ class Memory:
         run = await self.run(principal.scope, run_id)
         if run.status == "running":
             document = {"effect": "end_run", "event_id": (event_id := uuid4()), "run_id": run_id, "status": status}
-            event = self._event(
+            event = self._own.event(
                 principal, event_id, "memory.run_ended", run.agent, run.session_id, run_id, trace_id=run_id.hex
             )
             event = msgspec.structs.replace(event, status=status)
-            await self._record(principal, event, document, {"output" if status == "completed" else "error": content})
+            await self._own.record(
+                principal, event, document, {"output" if status == "completed" else "error": content}
+            )
             run = await self.run(principal.scope, run_id)
         if run.status != status:
             raise Conflict(f"the run is {run.status}")
@@ -385,7 +387,7 @@ class Memory:
         """The newest first; the first of an instance is its state."""
         if not 1 <= limit <= MAX_PAGE_MEMORIES:
             raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
-        _check_names(agent=agent, instance=instance)
+        check_names(agent=agent, instance=instance)
         values = _values(scope, agent=agent, instance=instance, before=None, limit=limit)
         async with self._database.transaction(scope) as tx:
             rows = await (await tx.execute(_SQL["runs_of_agent"], values, binary=True)).fetchall()
@@ -395,7 +397,7 @@ class Memory:
         """The last ones, as an agent needs them when its turn starts, the newest first."""
         if not 1 <= limit <= MAX_PAGE_MEMORIES:
             raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
-        _check_names(agent=agent)
+        check_names(agent=agent)
         async with self._database.transaction(scope) as tx:
             values = _values(scope, agent=agent, limit=limit)
             rows = await (await tx.execute(_SQL["episodes_of_agent"], values, binary=True)).fetchall()
@@ -404,65 +406,31 @@ class Memory:
     # --- canon ------------------------------------------------------------------------------------------------------
 
     async def set_rule(self, principal: Principal, world_id: str, rule_id: str, body: str) -> None:
-        _check_names(world_id=world_id, rule_id=rule_id)
+        check_names(world_id=world_id, rule_id=rule_id)
         problem = text_problem(body, MAX_RULE_CHARACTERS)
         if problem is not None:
             raise refused("body", problem)
         document = {"effect": "set_rule", "world_id": world_id, "rule_id": rule_id, "body": body}
-        await self._record(principal, self._event(principal, uuid4(), "memory.rule_set", None, None), document)
+        await self._own.record(principal, self._own.event(principal, uuid4(), "memory.rule_set", None, None), document)
 
     async def drop_rule(self, principal: Principal, world_id: str, rule_id: str) -> None:
         if rule_id not in {rule for rule, _, _ in await self.rules(principal.scope, world_id)}:
             raise NotFound("there is no such rule")
         document = {"effect": "drop_rule", "world_id": world_id, "rule_id": rule_id}
-        await self._record(principal, self._event(principal, uuid4(), "memory.rule_dropped", None, None), document)
+        await self._own.record(
+            principal, self._own.event(principal, uuid4(), "memory.rule_dropped", None, None), document
+        )
 
     async def rules(self, scope: Scope, world_id: str) -> list[tuple[str, str, datetime]]:
-        _check_names(world_id=world_id)
+        check_names(world_id=world_id)
         values = {"workspace_id": scope.workspace_id, "world_id": world_id, "limit": MAX_RULES}
         async with self._database.transaction(scope) as tx:
             return await (await tx.execute(_SQL["rules_of_world"], values, binary=True)).fetchall()
-
-    # --- events -----------------------------------------------------------------------------------------------------
 
     def _owner(self, principal: Principal, agent: str, user_id: str | None) -> str | None:
         """On whom a run of the agent hangs."""
         name, profile = self.profiles.of(agent)
         return owner_of(principal, user_id, name, profile) if profile.anchor == "user" else None
-
-    def _event(
-        self,
-        principal: Principal,
-        event_id: UUID,
-        event_type: str,
-        agent: str | None,
-        session_id: str | None,
-        parent: UUID | None = None,
-        trace_id: str | None = None,
-    ) -> Event:
-        return Event(
-            event_id=event_id,
-            event_type=event_type,
-            occurred_at=self._clock(),
-            session_id=session_id or f"memory:{agent or 'canon'}",
-            trace_id=trace_id or event_id.hex,
-            agent_id=agent,
-            user_id=principal.scope.user_id,
-            parent_event_id=parent,
-            status="completed",
-        )
-
-    async def _record(
-        self, principal: Principal, event: Event, document: dict[str, Any], beside: dict[str, Any] | None = None
-    ) -> Outcome:
-        written = _encode({name: value for name, value in document.items() if value is not None})
-        payload = _encode({"memory": msgspec.Raw(written), **(beside or {})})
-        own = OwnEvent(event, payload, Effect(written, event.event_id))
-        [outcome] = await self._ledger.record(principal.workspace_id, [own])
-        if outcome.status != "accepted":
-            error = outcome.errors[0] if outcome.errors else FieldError("event", "was stored earlier")
-            raise InvalidInput(f"{error.field}: {error.message}", outcome.errors)
-        return outcome
 
 
 def _unit(row: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]:
@@ -535,12 +503,6 @@ def _listed(values: Sequence[str] | None) -> list[str] | None:
 def _literal(text: str) -> str:
     """For LIKE."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-
-
-def _check_names(**names: str | None) -> None:
-    for field, value in names.items():
-        if value is not None:
-            check_name(field, value, MAX_IDENTIFIER_CHARACTERS)
 
 
 def _check_moments(**moments: datetime | None) -> None:

@@ -137,6 +137,40 @@ WHERE r.workspace_id = %(workspace_id)s AND r.agent = %(agent)s
   AND (%(before)s::bigint IS NULL OR r.position < %(before)s::bigint)
 ORDER BY r.position DESC LIMIT %(limit)s::bigint;
 
+-- fragment: workflow
+-- The fields of wire.Workflow, in order, but for the mean.
+w.workflow_id, w.position, w.agent, w.task_type, w.name, w.user_id, w.added_by, w.spec, w.alpha, w.beta, w.selections,
+w.outcomes, w.created_at, w.retired_at
+
+-- name: workflow_by_id
+SELECT {workflow} FROM whence.workflows w
+WHERE w.workspace_id = %(workspace_id)s AND w.workflow_id = %(workflow_id)s
+  AND (%(user_id)s::text IS NULL OR w.owner = ANY (ARRAY['', %(user_id)s::text]));
+
+-- name: workflows_page
+-- The newest first. What is not asked about is NULL.
+SELECT {workflow} FROM whence.workflows w
+WHERE w.workspace_id = %(workspace_id)s
+  AND (%(user_id)s::text IS NULL OR w.owner = ANY (ARRAY['', %(user_id)s::text]))
+  AND (%(agent)s::text IS NULL OR w.agent = %(agent)s)
+  AND (%(task_type)s::text IS NULL OR w.task_type = %(task_type)s)
+  AND (%(before)s::bigint IS NULL OR w.position < %(before)s::bigint)
+ORDER BY w.position DESC LIMIT %(limit)s::bigint;
+
+-- name: workflows_in_use
+-- What a selection draws from. The database bounds how many there can be of each owner.
+SELECT {workflow} FROM whence.workflows w
+WHERE w.workspace_id = %(workspace_id)s AND w.owner = ANY (%(owners)s::text[])
+  AND w.task_key = whence.workflow_key(%(agent)s, %(task_type)s) AND w.retired_at IS NULL
+ORDER BY w.position;
+
+-- name: selection_by_id
+SELECT s.workflow_id, w.agent, s.score, s.scored_at, s.outcome_event_id
+FROM whence.workflow_selections s
+LEFT JOIN whence.workflows w ON w.workspace_id = s.workspace_id AND w.workflow_id = s.workflow_id
+WHERE s.workspace_id = %(workspace_id)s AND s.selection_id = %(selection_id)s
+  AND (%(user_id)s::text IS NULL OR s.user_id = %(user_id)s);
+
 -- name: rules_of_world
 SELECT c.rule_id, c.body, c.updated_at FROM whence.canon_rules c
 WHERE c.workspace_id = %(workspace_id)s AND c.world_id = %(world_id)s

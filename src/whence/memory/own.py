@@ -1,0 +1,83 @@
+"""Events of Whence's own: how what memory is told becomes an event with its effect."""
+
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from whence.clock import Clock
+from whence.errors import FieldError, InvalidInput
+from whence.identity import Principal
+from whence.ledger import Ledger
+from whence.ledger.append import Outcome
+from whence.ledger.effects import Effect, OwnEvent
+from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS
+from whence.memory.profiles import Profiles
+from whence.memory.writing import check_name
+from whence.wire import Event
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Own:
+    def __init__(self, ledger: Ledger, clock: Clock, profiles: Profiles) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._profiles = profiles
+
+    def owner(self, principal: Principal, agent: str) -> str | None:
+        """On whom what the agent does hangs: an administrator's own is the workspace's."""
+        _, profile = self._profiles.of(agent)
+        return principal.scope.user_id if profile.anchor == "user" else None
+
+    def event(
+        self,
+        principal: Principal,
+        event_id: UUID,
+        event_type: str,
+        agent: str | None,
+        session_id: str | None,
+        parent: UUID | None = None,
+        trace_id: str | None = None,
+    ) -> Event:
+        return Event(
+            event_id=event_id,
+            event_type=event_type,
+            occurred_at=self._clock(),
+            session_id=session_id or f"memory:{agent or 'canon'}",
+            trace_id=trace_id or event_id.hex,
+            agent_id=agent,
+            user_id=principal.scope.user_id,
+            parent_event_id=parent,
+            status="completed",
+        )
+
+    async def record(
+        self, principal: Principal, event: Event, document: dict[str, Any], beside: dict[str, Any] | None = None
+    ) -> Outcome:
+        """Returns after the commit; raises where the event was not stored now."""
+        outcome = await self.offer(principal, event, document, beside)
+        if outcome.status != "accepted":
+            raise not_stored(outcome)
+        return outcome
+
+    async def offer(
+        self, principal: Principal, event: Event, document: dict[str, Any], beside: dict[str, Any] | None = None
+    ) -> Outcome:
+        """The same for who wants to know why it was not stored."""
+        written = _encode({name: value for name, value in document.items() if value is not None})
+        payload = _encode({"memory": msgspec.Raw(written), **(beside or {})})
+        own = OwnEvent(event, payload, Effect(written, event.event_id))
+        [outcome] = await self._ledger.record(principal.workspace_id, [own])
+        return outcome
+
+
+def not_stored(outcome: Outcome) -> InvalidInput:
+    error = outcome.errors[0] if outcome.errors else FieldError("event", "was stored earlier")
+    return InvalidInput(f"{error.field}: {error.message}", outcome.errors)
+
+
+def check_names(**names: str | None) -> None:
+    for field, value in names.items():
+        if value is not None:
+            check_name(field, value, MAX_IDENTIFIER_CHARACTERS)
