@@ -59,9 +59,10 @@ class Database:
     ) -> None:
         self._revive = revive
         self._reviving: asyncio.Task[None] | None = None
-        self._pool = _pool(conninfo, max_connections, prepare_threshold=0)
+        self._pool = _pool(conninfo, 2, max_connections, prepare_threshold=0)
         # Apart, because psycopg drops all prepared statements of a connection whose own ones must go.
-        self._trips = _pool(conninfo, min(max_connections, TRIP_MAX_CONNECTIONS), prepare_threshold=None)
+        # One is kept: a workspace has one trip at a time, and a backend that has just made one is quicker at the next.
+        self._trips = _pool(conninfo, 1, min(max_connections, TRIP_MAX_CONNECTIONS), prepare_threshold=None)
 
     async def __aenter__(self) -> Self:
         try:
@@ -152,11 +153,11 @@ class Database:
         await asyncio.shield(self._reviving)
 
 
-def _pool(conninfo: str, max_connections: int, prepare_threshold: int | None) -> AsyncConnectionPool[Tx]:
+def _pool(conninfo: str, kept: int, max_connections: int, prepare_threshold: int | None) -> AsyncConnectionPool[Tx]:
     return AsyncConnectionPool(
         conninfo,
         connection_class=AsyncConnection[tuple[Any, ...]],
-        min_size=2,
+        min_size=kept,
         max_size=max_connections,
         timeout=POOL_WAIT_SECONDS,
         kwargs={"autocommit": True, "prepare_threshold": prepare_threshold},

@@ -166,10 +166,13 @@ class Coalescer:
         tell = _nobody
         try:
             while group := lane.take():
-                storing = asyncio.ensure_future(self._store_group(workspace_id, group))
-                await asyncio.sleep(0)
-                tell()
-                tell = await storing
+                if tell is _nobody:
+                    tell = await self._store_group(workspace_id, group)
+                else:
+                    storing = asyncio.ensure_future(self._store_group(workspace_id, group))
+                    await asyncio.sleep(0)
+                    tell()
+                    tell = await storing
                 if not lane.small and not lane.large:
                     tell()
                     tell = _nobody
