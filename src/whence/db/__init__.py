@@ -6,10 +6,12 @@ anybody who writes SQL against a Whence database.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection, pq, sql
@@ -28,9 +30,14 @@ WORKER_ROLE: Final = "whence_worker"
 POOL_MAX_CONNECTIONS = 16
 TRIP_MAX_CONNECTIONS = 8
 POOL_WAIT_SECONDS = 10.0
+PLANS_SECONDS = 5.0
+"""A connection keeps its plans so long. A plan that was made while a table was nearly empty takes any index for as good
+as any other, and would read the whole table until somebody analyses it, a minute and many rows later."""
 
 Tx = AsyncConnection[tuple[Any, ...]]
 """A connection inside a transaction that has its scope set. Verbs take it first; whoever opened it commits."""
+
+_planned_at: WeakKeyDictionary[Tx, float] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +106,14 @@ class Database:
         with _unavailable_when_unreachable():
             conn = await self._trips.getconn()
             try:
-                async with conn:
-                    return await one_trip(conn, _opening(conn, scope), statements)
+                return await one_trip(conn, _opening(conn, scope), statements)
             except psycopg.OperationalError:
                 # Where one connection has died, the others probably have too.
                 await self._revived()
                 await self._trips.check()
+                raise
+            except psycopg.Error:
+                await conn.rollback()
                 raise
             except asyncio.CancelledError:
                 # Given up in the middle of an answer, the connection is of no use to anybody. What was sent on it may
@@ -168,16 +177,21 @@ def _pool(conninfo: str, kept: int, max_connections: int, prepare_threshold: int
 
 def _opening(conn: Tx, scope: Scope | EveryWorkspace | None) -> list[bytes]:
     """How a transaction begins. The values are literals because `set_config()` does not reach the shards of Citus."""
+    begin = [b"BEGIN"]
+    now = time.monotonic()
+    if now - _planned_at.setdefault(conn, now) > PLANS_SECONDS:
+        _planned_at[conn] = now
+        begin.append(b"DISCARD PLANS")
     if scope is None:
-        return [b"BEGIN"]
+        return begin
     if isinstance(scope, EveryWorkspace):
-        return [b"BEGIN", b"SET LOCAL ROLE " + WORKER_ROLE.encode()]
+        return [*begin, b"SET LOCAL ROLE " + WORKER_ROLE.encode()]
     quote = pq.Escaping(conn.pgconn).escape_literal
     workspace = b"SET LOCAL %b = %b" % (SESSION_VAR_WORKSPACE_ID.encode(), quote(scope.workspace_id.encode()))
     if scope.user_id is None:
-        return [b"BEGIN", b"SET LOCAL ROLE " + WORKSPACE_ROLE.encode(), workspace]
+        return [*begin, b"SET LOCAL ROLE " + WORKSPACE_ROLE.encode(), workspace]
     user = b"SET LOCAL %b = %b" % (SESSION_VAR_USER_ID.encode(), quote(scope.user_id.encode()))
-    return [b"BEGIN", workspace, user]
+    return [*begin, workspace, user]
 
 
 async def _become_app(conn: Tx) -> None:

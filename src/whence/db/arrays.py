@@ -21,8 +21,6 @@ _HEADER: Final = struct.Struct("!iiiii").pack
 _LENGTH: Final = struct.Struct("!i").pack
 _EIGHT_BYTES: Final = struct.Struct("!iq").pack
 _TWO_BYTES: Final = struct.Struct("!ih").pack
-_FOUR_BYTES: Final = struct.Struct("!ii").pack
-_FLOAT: Final = struct.Struct("!if").pack
 _REAL: Final = np.dtype([("length", ">i4"), ("value", ">f4")])
 _SIXTEEN: Final = _LENGTH(16)
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -88,14 +86,6 @@ def _smallint(value: int) -> bytes:
     return _TWO_BYTES(2, value)
 
 
-def _integer(value: int) -> bytes:
-    return _FOUR_BYTES(4, value)
-
-
-def _real(value: float) -> bytes:
-    return _FLOAT(4, value)
-
-
 class Texts(Array):
     type_name = "text"
     encode = staticmethod(_text)
@@ -121,20 +111,15 @@ class Smallints(Array):
     encode = staticmethod(_smallint)
 
 
-class Integers(Array):
-    type_name = "int4"
-    encode = staticmethod(_integer)
-
-
 class Reals(Array):
-    """Made of vectors whole: see `of_vectors`."""
+    """The components of vectors, one after the other."""
 
     type_name = "float4"
-    encode = staticmethod(_real)
 
     @classmethod
     def of_vectors(cls, vectors: Sequence[npt.NDArray[np.float32]]) -> Self:
-        """The components of all vectors, one after the other."""
+        if not vectors:
+            return cls(0, None)
         joined = np.concatenate(vectors)
         data = np.empty(len(joined), _REAL)
         data["length"], data["value"] = 4, joined
@@ -162,5 +147,5 @@ def _register(array: type[Array]) -> None:
     psycopg.adapters.register_dumper(array, type(f"{array.__name__}Dumper", (_ArrayDumper,), members))
 
 
-for _array in (Texts, Byteas, Uuids, Times, Smallints, Integers, Reals):
+for _array in (Texts, Byteas, Uuids, Times, Smallints, Reals):
     _register(_array)

@@ -45,7 +45,11 @@ CREATE TYPE whence.remembered AS (
 	valid_at timestamp with time zone,
 	conflict text,
 	sources jsonb,
-	sanitised jsonb
+	sanitised jsonb,
+	effect text,
+	embedder text,
+	vector_from integer,
+	vector_to integer
 );
 
 ALTER TYPE whence.remembered OWNER TO whence_owner;
@@ -217,89 +221,107 @@ END $$;
 
 ALTER FUNCTION whence.guard_canon() OWNER TO whence_owner;
 
-CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, recorded_at timestamp with time zone, documents jsonb) RETURNS SETOF jsonb
+CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) RETURNS SETOF jsonb
     LANGUAGE plpgsql
     AS $_$
 DECLARE
-    document jsonb;
     start bigint := base;
+    done bigint[] := '{}';
+    document jsonb;
     at_position bigint;
     at timestamptz;
-    changed integer;
-    turns integer;
-    plain record;
-    done bigint[] := '{}';
+    told whence.remembered;
+    came_of jsonb;
 BEGIN
     IF start IS NULL THEN
         SELECT h.last_position - events INTO start FROM whence.workspace_heads h WHERE h.workspace_id = in_workspace;
     END IF;
     -- A rule that is set or dropped among them guards what comes after it, so then their order matters.
-    IF jsonb_array_length(documents) > 1 AND NOT documents @? '$[*] ? (@.effect like_regex "_rule$")' THEN
-        FOR plain IN
-            SELECT * FROM whence.memory_remember_plain(in_workspace, start, memory_apply.recorded_at, documents)
-        LOOP
-            done := done || plain.place;
-            RETURN NEXT plain.came_of;
-        END LOOP;
+    IF jsonb_array_length(documents) > 1 AND NOT documents @? '$[*].effect ? (@ == "set_rule" || @ == "drop_rule")' THEN
+        done := whence.memory_remember_plain(in_workspace, start, in_recorded_at, documents, components);
+        IF cardinality(done) = jsonb_array_length(documents) THEN
+            RETURN;
+        END IF;
     END IF;
     FOR document IN
         SELECT d FROM jsonb_array_elements(documents) d WHERE NOT (d->>'place')::bigint = ANY (done)
     LOOP
         at_position := start + (document->>'place')::bigint;
-        at := coalesce((document->>'recorded_at')::timestamptz, memory_apply.recorded_at);
-        CASE document->>'effect'
-        WHEN 'remember' THEN
-            RETURN NEXT whence.memory_remember(
-                in_workspace,
-                jsonb_populate_record(NULL::whence.remembered, document || jsonb_build_object('recorded_at', at)),
-                at_position);
-        WHEN 'forget' THEN
-            UPDATE whence.memories m SET deleted_at = at
-            WHERE m.workspace_id = in_workspace AND m.memory_id = (document->>'memory_id')::uuid AND m.deleted_at IS NULL;
-            GET DIAGNOSTICS changed = ROW_COUNT;
-            RETURN NEXT jsonb_build_object('place', document->'place', 'changed', changed);
-        WHEN 'recall' THEN
-            INSERT INTO whence.recalls (workspace_id, recall_id, position, user_id, agent, recalled_at)
-            VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'agent', at);
-            INSERT INTO whence.recall_hits (workspace_id, memory_id, recall_id, user_id, rank)
-            SELECT in_workspace, hit.value::uuid, (document->>'event_id')::uuid, document->>'user_id', hit.ordinality
-            FROM jsonb_array_elements_text(document->'hits') WITH ORDINALITY hit;
-            UPDATE whence.memories m SET access_count = m.access_count + 1, accessed_at = at
-            FROM jsonb_array_elements_text(document->'hits') hit
-            WHERE m.workspace_id = in_workspace AND m.memory_id = hit::uuid;
-            RETURN NEXT jsonb_build_object('place', document->'place');
-        WHEN 'start_run' THEN
-            SELECT coalesce(max(r.turn), 0) + 1 INTO turns FROM whence.runs r
-            WHERE r.workspace_id = in_workspace AND r.owner = coalesce(document->>'user_id', '')
-              AND r.agent = document->>'agent' AND r.instance = document->>'instance';
-            INSERT INTO whence.runs (workspace_id, run_id, position, user_id, agent, instance, task_type, session_id,
-                status, turn, started_at)
-            VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'agent',
-                document->>'instance', document->>'task_type', document->>'session_id', 'running', turns, at);
-            RETURN NEXT jsonb_build_object('place', document->'place', 'turn', turns);
-        WHEN 'end_run' THEN
-            -- The first end counts.
-            UPDATE whence.runs r SET status = document->>'status', ended_at = at, end_event_id = (document->>'event_id')::uuid
-            WHERE r.workspace_id = in_workspace AND r.run_id = (document->>'run_id')::uuid AND r.status = 'running';
-            GET DIAGNOSTICS changed = ROW_COUNT;
-            RETURN NEXT jsonb_build_object('place', document->'place', 'changed', changed);
-        WHEN 'set_rule' THEN
-            INSERT INTO whence.canon_rules (workspace_id, world_id, rule_id, body, updated_at)
-            VALUES (in_workspace, document->>'world_id', document->>'rule_id', document->>'body', at)
-            ON CONFLICT (workspace_id, world_id, rule_id) DO UPDATE SET body = excluded.body, updated_at = excluded.updated_at;
-            RETURN NEXT jsonb_build_object('place', document->'place');
-        WHEN 'drop_rule' THEN
-            DELETE FROM whence.canon_rules c
-            WHERE c.workspace_id = in_workspace AND c.world_id = document->>'world_id' AND c.rule_id = document->>'rule_id';
-            GET DIAGNOSTICS changed = ROW_COUNT;
-            RETURN NEXT jsonb_build_object('place', document->'place', 'changed', changed);
-        ELSE
-            RETURN NEXT whence.workflow_apply(in_workspace, at_position, at, document);
-        END CASE;
+        at := coalesce((document->>'recorded_at')::timestamptz, in_recorded_at);
+        IF document->>'effect' <> 'remember' THEN
+            RETURN NEXT whence.memory_change(in_workspace, at_position, at, document);
+            CONTINUE;
+        END IF;
+        told := jsonb_populate_record(NULL::whence.remembered, document);
+        told.recorded_at := at;
+        came_of := whence.memory_remember(in_workspace, told, at_position);
+        IF told.embedder IS NOT NULL AND coalesce(came_of->>'status', 'stored') = 'stored' THEN
+            INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
+            VALUES (in_workspace, told.event_id, told.user_id, told.embedder,
+                components[told.vector_from:told.vector_to]::halfvec);
+        END IF;
+        IF came_of IS NOT NULL THEN
+            RETURN NEXT came_of;
+        END IF;
     END LOOP;
 END $_$;
 
-ALTER FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, recorded_at timestamp with time zone, documents jsonb) OWNER TO whence_owner;
+ALTER FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.memory_change(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    changed integer;
+    turns integer;
+BEGIN
+    CASE document->>'effect'
+    WHEN 'forget' THEN
+        UPDATE whence.memories m SET deleted_at = at
+        WHERE m.workspace_id = in_workspace AND m.memory_id = (document->>'memory_id')::uuid AND m.deleted_at IS NULL;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        RETURN jsonb_build_object('place', document->'place', 'changed', changed);
+    WHEN 'recall' THEN
+        INSERT INTO whence.recalls (workspace_id, recall_id, position, user_id, agent, recalled_at)
+        VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'agent', at);
+        INSERT INTO whence.recall_hits (workspace_id, memory_id, recall_id, user_id, rank)
+        SELECT in_workspace, hit.value::uuid, (document->>'event_id')::uuid, document->>'user_id', hit.ordinality
+        FROM jsonb_array_elements_text(document->'hits') WITH ORDINALITY hit;
+        UPDATE whence.memories m SET access_count = m.access_count + 1, accessed_at = at
+        FROM jsonb_array_elements_text(document->'hits') hit
+        WHERE m.workspace_id = in_workspace AND m.memory_id = hit::uuid;
+        RETURN jsonb_build_object('place', document->'place');
+    WHEN 'start_run' THEN
+        SELECT coalesce(max(r.turn), 0) + 1 INTO turns FROM whence.runs r
+        WHERE r.workspace_id = in_workspace AND r.owner = coalesce(document->>'user_id', '')
+          AND r.agent = document->>'agent' AND r.instance = document->>'instance';
+        INSERT INTO whence.runs (workspace_id, run_id, position, user_id, agent, instance, task_type, session_id,
+            status, turn, started_at)
+        VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'agent',
+            document->>'instance', document->>'task_type', document->>'session_id', 'running', turns, at);
+        RETURN jsonb_build_object('place', document->'place', 'turn', turns);
+    WHEN 'end_run' THEN
+        -- The first end counts.
+        UPDATE whence.runs r SET status = document->>'status', ended_at = at, end_event_id = (document->>'event_id')::uuid
+        WHERE r.workspace_id = in_workspace AND r.run_id = (document->>'run_id')::uuid AND r.status = 'running';
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        RETURN jsonb_build_object('place', document->'place', 'changed', changed);
+    WHEN 'set_rule' THEN
+        INSERT INTO whence.canon_rules (workspace_id, world_id, rule_id, body, updated_at)
+        VALUES (in_workspace, document->>'world_id', document->>'rule_id', document->>'body', at)
+        ON CONFLICT (workspace_id, world_id, rule_id) DO UPDATE SET body = excluded.body, updated_at = excluded.updated_at;
+        RETURN jsonb_build_object('place', document->'place');
+    WHEN 'drop_rule' THEN
+        DELETE FROM whence.canon_rules c
+        WHERE c.workspace_id = in_workspace AND c.world_id = document->>'world_id' AND c.rule_id = document->>'rule_id';
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        RETURN jsonb_build_object('place', document->'place', 'changed', changed);
+    ELSE
+        RETURN whence.workflow_apply(in_workspace, at_position, at, document);
+    END CASE;
+END $$;
+
+ALTER FUNCTION whence.memory_change(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.memory_clear(in_workspace text) RETURNS void
     LANGUAGE plpgsql
@@ -336,7 +358,6 @@ DECLARE
     in_owner constant text := coalesce(m.user_id, '');
     in_anchor constant text := CASE m.tier WHEN 'interaction' THEN m.interaction_id WHEN 'session' THEN m.session_id ELSE '' END;
     same uuid;
-    was_confidence double precision;
     fresh integer;
     ends timestamptz;
     ends_by uuid;
@@ -345,36 +366,78 @@ DECLARE
     counted bigint;
     from_then timestamptz := m.valid_at;
 BEGIN
-    IF from_then IS NULL THEN
-        -- Now; and not before what was said now by somebody whose clock is ahead.
-        SELECT greatest(m.recorded_at, max(o.valid_at)) INTO from_then FROM whence.memories o
+    IF m.conflict_key IS NULL THEN
+        from_then := coalesce(from_then, m.recorded_at);
+    ELSE
+        IF from_then IS NULL THEN
+            -- Now; and not before what was said now by somebody whose clock is ahead.
+            SELECT greatest(m.recorded_at, max(o.valid_at)) INTO from_then FROM whence.memories o
+            WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
+              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+              AND o.valid_at = o.recorded_at;
+        END IF;
+        -- The one that holds at the time of this one.
+        SELECT o.memory_id INTO same FROM whence.memories o
         WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-          AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
-          AND o.valid_at = o.recorded_at;
-    END IF;
-    IF m.kind <> 'episodic' THEN
-        IF m.conflict_key IS NULL THEN
-            SELECT o.memory_id, o.confidence INTO same, was_confidence FROM whence.memories o
+          AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key
+          AND o.object_key = m.object_key AND o.superseded_at IS NULL AND o.deleted_at IS NULL
+          AND o.valid_at <= from_then AND (o.invalid_at IS NULL OR o.invalid_at > from_then);
+        IF same IS NOT NULL THEN
+            NULL;
+        ELSIF m.conflict = 'validity' THEN
+            -- Facts of one subject and predicate follow one another in time, whatever the order in which they are learnt.
+            SELECT o.valid_at, o.memory_id INTO ends, ends_by FROM whence.memories o
             WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-              AND o.anchor = in_anchor AND o.kind = m.kind AND o.body_hash = decode(m.body_hash, 'hex')
-              AND o.kind <> 'episodic' AND o.conflict_key IS NULL AND o.invalid_at IS NULL AND o.superseded_at IS NULL
-              AND o.deleted_at IS NULL;
-        ELSE
-            -- The one that holds at the time of this one.
-            SELECT o.memory_id, o.confidence INTO same, was_confidence FROM whence.memories o
-            WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key
-              AND o.object_key = m.object_key AND o.superseded_at IS NULL AND o.deleted_at IS NULL
-              AND o.valid_at <= from_then AND (o.invalid_at IS NULL OR o.invalid_at > from_then);
+              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+              AND o.valid_at > from_then
+            ORDER BY o.valid_at, o.position DESC LIMIT 1;
+            WITH ended AS (
+                UPDATE whence.memories o SET invalid_at = from_then, invalidated_at = m.recorded_at, invalidated_by = m.event_id
+                WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
+                  AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+                  AND o.valid_at <= from_then AND (o.invalid_at IS NULL OR o.invalid_at > from_then)
+                RETURNING o.memory_id
+            )
+            SELECT coalesce(array_agg(memory_id ORDER BY memory_id), '{}') INTO replaced FROM ended;
+            ends_learnt := CASE WHEN ends IS NOT NULL THEN m.recorded_at END;
+        ELSIF m.conflict = 'supersede' THEN
+            WITH ended AS (
+                UPDATE whence.memories o SET superseded_at = m.recorded_at, superseded_by = m.event_id
+                WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
+                  AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key
+                  AND o.superseded_at IS NULL AND o.deleted_at IS NULL
+                RETURNING o.memory_id
+            )
+            SELECT coalesce(array_agg(memory_id ORDER BY memory_id), '{}') INTO replaced FROM ended;
         END IF;
     END IF;
+    IF same IS NULL THEN
+        INSERT INTO whence.memories AS o (
+            workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
+            interaction_id, run_id, world_id_context, body, body_hash, conflict_key, fact_subject, fact_predicate,
+            fact_object, object_key, confidence, importance, valid_at, invalid_at, invalidated_at, invalidated_by,
+            recorded_at, sanitised
+        ) VALUES (
+            in_workspace, m.event_id, at_position, m.user_id, m.subject_id, m.said_by, m.agent, m.profile, m.tier, m.kind,
+            m.session_id, m.interaction_id, m.run_id, m.world_id_context, m.body, decode(m.body_hash, 'hex'),
+            m.conflict_key, m.fact_subject, m.fact_predicate, m.fact_object, m.object_key, m.confidence, m.importance,
+            from_then, ends, ends_learnt, ends_by, m.recorded_at, m.sanitised
+        )
+        -- The same text without a key is told once. The row is named by touching it, because only this way is sure to
+        -- find it by its index, whatever the table looked like when the plan was made.
+        ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
+            WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
+                AND deleted_at IS NULL
+            DO UPDATE SET told_count = o.told_count
+        RETURNING nullif(o.memory_id, m.event_id) INTO same;
+    END IF;
+    INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
+        confidence, told_at)
+    SELECT in_workspace, coalesce(same, m.event_id), s->>'source', s->>'role', at_position, m.event_id, m.user_id,
+        m.said_by, m.confidence, m.recorded_at
+    FROM jsonb_array_elements(m.sources) s ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS fresh = ROW_COUNT;
     IF same IS NOT NULL THEN
-        INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
-            confidence, told_at)
-        SELECT in_workspace, same, s->>'source', s->>'role', at_position, m.event_id, m.user_id, m.said_by, m.confidence,
-            m.recorded_at
-        FROM jsonb_array_elements(m.sources) s ON CONFLICT DO NOTHING;
-        GET DIAGNOSTICS fresh = ROW_COUNT;
         UPDATE whence.memories o SET
             told_count = o.told_count + 1,
             -- Sources that do not know of each other: the chance that both are wrong. One that repeats itself adds nothing.
@@ -387,47 +450,6 @@ BEGIN
         WHERE o.workspace_id = in_workspace AND o.memory_id = same;
         RETURN jsonb_build_object('place', m.place, 'memory_id', same, 'status', 'reinforced', 'superseded', '[]'::jsonb);
     END IF;
-    IF m.conflict = 'validity' AND m.conflict_key IS NOT NULL THEN
-        -- Facts of one subject and predicate follow one another in time, whatever the order in which they are learnt.
-        SELECT o.valid_at, o.memory_id INTO ends, ends_by FROM whence.memories o
-        WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-          AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
-          AND o.valid_at > from_then
-        ORDER BY o.valid_at, o.position DESC LIMIT 1;
-        WITH ended AS (
-            UPDATE whence.memories o SET invalid_at = from_then, invalidated_at = m.recorded_at, invalidated_by = m.event_id
-            WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
-              AND o.valid_at <= from_then AND (o.invalid_at IS NULL OR o.invalid_at > from_then)
-            RETURNING o.memory_id
-        )
-        SELECT coalesce(array_agg(memory_id ORDER BY memory_id), '{}') INTO replaced FROM ended;
-        ends_learnt := CASE WHEN ends IS NOT NULL THEN m.recorded_at END;
-    ELSIF m.conflict = 'supersede' AND m.conflict_key IS NOT NULL THEN
-        WITH ended AS (
-            UPDATE whence.memories o SET superseded_at = m.recorded_at, superseded_by = m.event_id
-            WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key
-              AND o.superseded_at IS NULL AND o.deleted_at IS NULL
-            RETURNING o.memory_id
-        )
-        SELECT coalesce(array_agg(memory_id ORDER BY memory_id), '{}') INTO replaced FROM ended;
-    END IF;
-    INSERT INTO whence.memories (
-        workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
-        interaction_id, run_id, world_id_context, body, body_hash, conflict_key, fact_subject, fact_predicate, fact_object,
-        object_key, confidence, importance, valid_at, invalid_at, invalidated_at, invalidated_by, recorded_at, sanitised
-    ) VALUES (
-        in_workspace, m.event_id, at_position, m.user_id, m.subject_id, m.said_by, m.agent, m.profile, m.tier, m.kind,
-        m.session_id, m.interaction_id, m.run_id, m.world_id_context, m.body, decode(m.body_hash, 'hex'), m.conflict_key,
-        m.fact_subject, m.fact_predicate, m.fact_object, m.object_key, m.confidence, m.importance, from_then, ends,
-        ends_learnt, ends_by, m.recorded_at, m.sanitised
-    );
-    INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
-        confidence, told_at)
-    SELECT in_workspace, m.event_id, s->>'source', s->>'role', at_position, m.event_id, m.user_id, m.said_by,
-        m.confidence, m.recorded_at
-    FROM jsonb_array_elements(m.sources) s ON CONFLICT DO NOTHING;
     IF m.run_id IS NOT NULL THEN
         INSERT INTO whence.memory_counts AS c (workspace_id, episodes) VALUES (in_workspace, 1)
         ON CONFLICT (workspace_id) DO UPDATE SET episodes = c.episodes + 1
@@ -436,6 +458,8 @@ BEGIN
             RAISE EXCEPTION 'the workspace has 100,000 episodes' USING
                 ERRCODE = '23514', CONSTRAINT = 'memories_episode_cap', TABLE = 'memories', SCHEMA = 'whence';
         END IF;
+    ELSIF replaced = '{}' THEN
+        RETURN NULL;
     END IF;
     RETURN jsonb_build_object(
         'place', m.place, 'memory_id', m.event_id, 'status', 'stored', 'superseded', to_jsonb(replaced),
@@ -444,27 +468,16 @@ END $$;
 
 ALTER FUNCTION whence.memory_remember(in_workspace text, m whence.remembered, at_position bigint) OWNER TO whence_owner;
 
-CREATE FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb) RETURNS TABLE(place bigint, came_of jsonb)
-    LANGUAGE sql
+CREATE FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) RETURNS bigint[]
+    LANGUAGE plpgsql
     AS $$
+DECLARE
+    done bigint[];
+BEGIN
     WITH given AS MATERIALIZED (
-        SELECT r.*, start + r.place AS at_position, coalesce(r.recorded_at, in_recorded_at) AS at,
-            decode(r.body_hash, 'hex') AS hash,
-            count(*) OVER (
-                PARTITION BY r.user_id, r.agent, r.tier, r.session_id, r.interaction_id, r.kind, r.body_hash
-            ) AS alike
+        SELECT r.*, start + r.place AS at_position, coalesce(r.recorded_at, in_recorded_at) AS at
         FROM jsonb_populate_recordset(NULL::whence.remembered, documents) r
-        WHERE r.conflict_key IS NULL AND r.run_id IS NULL AND r.body IS NOT NULL
-    ), plain AS MATERIALIZED (
-        SELECT * FROM given g
-        WHERE g.kind = 'episodic' OR (g.alike = 1 AND NOT EXISTS (
-            SELECT 1 FROM whence.memories o
-            WHERE o.workspace_id = in_workspace AND o.owner = coalesce(g.user_id, '') AND o.agent = g.agent
-              AND o.tier = g.tier AND o.kind = g.kind AND o.body_hash = g.hash
-              AND o.anchor = CASE g.tier WHEN 'interaction' THEN g.interaction_id WHEN 'session' THEN g.session_id ELSE '' END
-              AND o.kind <> 'episodic' AND o.conflict_key IS NULL AND o.invalid_at IS NULL AND o.superseded_at IS NULL
-              AND o.deleted_at IS NULL
-        ))
+        WHERE r.effect = 'remember' AND r.conflict_key IS NULL AND r.run_id IS NULL
     ), stored AS (
         INSERT INTO whence.memories (
             workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
@@ -472,9 +485,16 @@ CREATE FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in
             importance, valid_at, recorded_at, sanitised
         )
         SELECT in_workspace, event_id, at_position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
-            interaction_id, world_id_context, body, hash, fact_subject, fact_predicate, fact_object, confidence,
-            importance, coalesce(valid_at, at), at, sanitised
-        FROM plain
+            interaction_id, world_id_context, body, decode(body_hash, 'hex'), fact_subject, fact_predicate, fact_object,
+            confidence, importance, coalesce(valid_at, at), at, sanitised
+        FROM given
+        ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
+            WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
+                AND deleted_at IS NULL
+            DO NOTHING
+        RETURNING memory_id
+    ), plain AS MATERIALIZED (
+        SELECT * FROM given WHERE event_id = ANY (ARRAY(SELECT memory_id FROM stored))
     ), told AS (
         INSERT INTO whence.memory_sources (
             workspace_id, memory_id, source, role, position, event_id, user_id, said_by, confidence, told_at
@@ -482,12 +502,16 @@ CREATE FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in
         SELECT in_workspace, event_id, s->>'source', s->>'role', at_position, event_id, user_id, said_by, confidence, at
         FROM plain, jsonb_array_elements(sources) s
         ON CONFLICT DO NOTHING
+    ), embedded AS (
+        INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
+        SELECT in_workspace, event_id, user_id, embedder, components[vector_from:vector_to]::halfvec
+        FROM plain WHERE embedder IS NOT NULL
     )
-    SELECT p.place, jsonb_build_object('place', p.place, 'memory_id', p.event_id, 'status', 'stored', 'superseded', '[]'::jsonb)
-    FROM plain p;
-$$;
+    SELECT coalesce(array_agg(p.place), '{}') INTO done FROM plain p;
+    RETURN done;
+END $$;
 
-ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb) OWNER TO whence_owner;
+ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.memory_tables() RETURNS text[]
     LANGUAGE sql IMMUTABLE

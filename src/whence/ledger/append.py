@@ -43,7 +43,7 @@ _COLUMNS: dict[str, type[Array]] = {
     "data_classification": Texts,
     "payload_ref": Texts,
 }
-_of_event = {name: attrgetter(name) for name in _COLUMNS}
+_of_event = attrgetter(*_COLUMNS)
 # What makes two events the same event, in the order of the statement `stored_before`.
 _CONTENT = (*_COLUMNS, "payload", "measures")
 
@@ -88,9 +88,8 @@ class Block:
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> "Block":
         events = [entry.event for entry in entries]
-        columns: dict[str, Array] = {
-            name: array.of(list(map(_of_event[name], events))) for name, array in _COLUMNS.items()
-        }
+        sent = zip(*map(_of_event, events), strict=True)
+        columns = {name: array.of(values) for (name, array), values in zip(_COLUMNS.items(), sent, strict=True)}
         columns["measures"] = Texts.of([event.measures and _encode_measures(event.measures) for event in events])
         columns["payload_commitment"] = Byteas.of([entry.commitment for entry in entries])
         columns["payload_subject"] = Texts.of([entry.payload_subject for entry in entries])
@@ -171,7 +170,7 @@ def _encode_measures(measures: Measures) -> str:
 
 
 def _content(entry: Entry) -> tuple[object, ...]:
-    return (*(of_event(entry.event) for of_event in _of_event.values()), entry.commitment, entry.event.measures)
+    return (*_of_event(entry.event), entry.commitment, entry.event.measures)
 
 
 def _stored_content(row: tuple[Any, ...]) -> tuple[object, ...]:

@@ -5,7 +5,6 @@ events in order gives the same rows again. Vectors travel beside the documents, 
 """
 
 from datetime import datetime
-from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
@@ -15,14 +14,13 @@ import numpy.typing as npt
 from psycopg.pq.abc import PGresult
 
 from whence.db import Tx
-from whence.db.arrays import Array, Integers, Reals, Texts, Uuids
+from whence.db.arrays import Reals
 from whence.db.queries import load
 from whence.db.trip import Statement, Values
 from whence.wire import Event
 
 _SQL = load("whence.ledger")
 _APPLY = Statement("apply_effects", _SQL["apply_effects"])
-_ADD_VECTORS = Statement("add_vectors", _SQL["add_vectors"])
 # How Postgres marks the one form of jsonb that it sends and takes.
 _JSONB = b"\x01"
 
@@ -53,19 +51,15 @@ Placed = list[tuple[int, Effect]]
 """Effects, each with the place of its event among those that are stored together, from 1 on."""
 
 CameOf = dict[int, dict[str, Any]]
-"""What was done, by place."""
+"""What was done, by place. Nothing is said of a memory that is stored as it was told."""
 
 
 def effects_trip(effects: Placed, values: Values) -> list[tuple[Statement, Values]]:
     """The statements that follow those of the events in one trip."""
     if not effects:
         return []
-    values = {**values, "base": None, "documents": _JSONB + _documents(effects)}
-    trip: list[tuple[Statement, Values]] = [(_APPLY, values)]
-    vectors = _vectors(effects)
-    if vectors:
-        trip.append((_ADD_VECTORS, values | {name: array.binary for name, array in vectors.items()}))
-    return trip
+    documents, components = _written(effects)
+    return [(_APPLY, {**values, "base": None, "documents": _JSONB + documents, "components": components.binary})]
 
 
 def came_of_trip(result: PGresult) -> CameOf:
@@ -74,20 +68,26 @@ def came_of_trip(result: PGresult) -> CameOf:
 
 
 async def apply(
-    tx: Tx, workspace_id: str, effects: Placed, now: datetime, count: int | None = None, base: int | None = None
+    tx: Tx,
+    workspace_id: str,
+    effects: Placed,
+    now: datetime | None = None,
+    count: int | None = None,
+    base: int | None = None,
 ) -> CameOf:
-    """In the caller's transaction: after the `count` events that were just stored there, or at places past `base`."""
-    values: dict[str, object] = {
+    """In the caller's transaction: after the `count` events that were just stored there, or at places past `base`.
+
+    Without `now`, the documents say themselves when they were recorded."""
+    documents, components = _written(effects)
+    values = {
         "workspace_id": workspace_id,
         "base": base,
         "count": count,
         "recorded_at": now,
-        "documents": _documents(effects).decode(),
+        "documents": documents.decode(),
+        "components": components,
     }
     rows = await (await tx.execute(_SQL["apply_effects"], values)).fetchall()
-    vectors = _vectors(effects)
-    if vectors:
-        await tx.execute(_SQL["add_vectors"], values | vectors)
     return _by_place(row[0] for row in rows)
 
 
@@ -95,21 +95,18 @@ def _by_place(rows: Any) -> CameOf:
     return {row["place"]: row for row in rows}
 
 
-def _documents(effects: Placed) -> bytes:
-    return b"[" + b",".join(b'{"place":%d,%b' % (place, effect.document[1:]) for place, effect in effects) + b"]"
-
-
-def _vectors(effects: Placed) -> dict[str, Array]:
-    """The columns of `add_vectors`, or nothing where there is no vector."""
-    found = [(effect.event_id, effect.vector) for _, effect in effects if effect.vector is not None]
-    if not found:
-        return {}
-    sizes = [len(vector.components) for _, vector in found]
-    starts = list(accumulate(sizes, initial=0))[:-1]
-    return {
-        "vector_of": Uuids.of([event_id for event_id, _ in found]),
-        "embedder": Texts.of([vector.embedder for _, vector in found]),
-        "start": Integers.of(starts),
-        "dimension": Integers.of(sizes),
-        "components": Reals.of_vectors([vector.components for _, vector in found]),
-    }
+def _written(effects: Placed) -> tuple[bytes, Reals]:
+    """The documents as they travel: each with its place, and with where its vector is among the components."""
+    documents: list[bytes] = []
+    vectors: list[npt.NDArray[np.float32]] = []
+    start = 0
+    for place, effect in effects:
+        beside = b""
+        if effect.vector is not None:
+            end = start + len(effect.vector.components)
+            embedder = msgspec.json.encode(effect.vector.embedder)
+            beside = b'"embedder":%b,"vector_from":%d,"vector_to":%d,' % (embedder, start + 1, end)
+            vectors.append(effect.vector.components)
+            start = end
+        documents.append(b'{"place":%d,%b%b' % (place, beside, effect.document[1:]))
+    return b"[" + b",".join(documents) + b"]", Reals.of_vectors(vectors)

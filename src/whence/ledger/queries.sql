@@ -42,19 +42,11 @@ FROM whence.workspace_heads head, unnest(
 WHERE head.workspace_id = %(workspace_id)s AND ciphertext IS NOT NULL;
 
 -- name: apply_effects
--- Follows `append` in its transaction. What the documents say is done; a row for each.
+-- Follows `append` in its transaction. What the documents say is done; a row for each that is not simply stored.
 SELECT whence.memory_apply(
-    %(workspace_id)s, %(base)s::bigint, %(count)s::bigint, %(recorded_at)s::timestamptz, %(documents)s::jsonb
+    %(workspace_id)s, %(base)s::bigint, %(count)s::bigint, %(recorded_at)s::timestamptz, %(documents)s::jsonb,
+    %(components)b::real[]
 );
-
--- name: add_vectors
--- The vectors of the memories that these events have told first; components stand one after the other.
-INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
-SELECT m.workspace_id, m.memory_id, m.user_id, v.embedder,
-    ((%(components)b::real[])[v.start + 1 : v.start + v.dimension])::halfvec
-FROM unnest(%(vector_of)b::uuid[], %(embedder)b::text[], %(start)b::integer[], %(dimension)b::integer[])
-    AS v (memory_id, embedder, start, dimension)
-JOIN whence.memories m ON m.workspace_id = %(workspace_id)s AND m.memory_id = v.memory_id;
 
 -- name: stored_before
 -- What is stored under these ids, to compare repeats with.

@@ -133,7 +133,7 @@ class Memory:
             return RememberedItem(errors=outcome.errors)
         if outcome.status != "accepted":
             return await self._told_before(principal, drafted, document)
-        came_of = outcome.effect or {}
+        came_of = outcome.effect or {"memory_id": drafted.event_id.hex, "status": "stored", "superseded": ()}
         count = came_of.get("episodes") or 0
         warnings = (
             (f"the workspace has {count:,} of at most {MAX_EPISODES:,} episodes",) if count >= WARNED_EPISODES else ()

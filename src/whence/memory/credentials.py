@@ -106,7 +106,8 @@ _LONG = re.compile(r"[\w.:~+/=%-]{16}")
 
 
 def api_keys(text: str) -> Iterator[Span]:
-    for marks, form in _TOKENS if _LONG.search(text) else ():
+    long = _LONG.search(text) is not None
+    for marks, form in _TOKENS if long else ():
         if any(mark in text for mark in marks):
             for match in form.finditer(text):
                 if _is_random(match[0]):
@@ -117,7 +118,8 @@ def api_keys(text: str) -> Iterator[Span]:
                 if _is_random(match[1]) and not match[1].islower():  # A hash has small letters only.
                     yield match.span(1)
     yield from _service_accounts(text)
-    yield from _authorizations(text)
+    if long:
+        yield from _authorizations(text)
     yield from _assignments(text)
 
 
@@ -164,6 +166,11 @@ _ASSIGNED = re.compile(
     r"[\"'`*]{0,3}([^\s\"'`<>{}]{6,256}+)",
     re.IGNORECASE,
 )
+_NAMES = (
+    *("pass", "pwd", "secret", "token", "credential", "key", "kennwort", "mot de", "mdp", "contrase", "clave", "senha"),
+    *("wachtwoord", "parola", "has", "пароль", "密", "パスワード", "비밀번호"),
+)
+"""Of which one is in every name that something can be assigned to, in small letters."""
 _SAYS = re.compile(r"[=:：]| (?:is|was|lautet|ist|es|est|è|é) ", re.IGNORECASE)
 """What stands between a name and its value."""
 _NOT_SECRET = re.compile(r"(?:page|next|sync|continuation|cursor|csrf|pad|eos|bos)[ _.-]?\Z", re.IGNORECASE)
@@ -172,6 +179,7 @@ _FLAG = re.compile(
     rf"(?<![A-Za-z0-9-])(?:--(?:[a-z]{{1,20}}-){{0,3}}(?:{_LONG_NAMES}|pass|pwd)[ =]|sshpass -p ?"
     r"|curl (?:[^\n]{0,200}? )?(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:)[\"']?([^\s\"'`<>{}]{6,256}+)"
 )
+_FLAGS = ("--", "sshpass", "curl")
 _PLACEHOLDER = re.compile(
     r"\A(?:\$\w{1,100}\Z|%\w{0,100}%?\Z|\[|\*|(?:os|process|env|config|settings|self|this|secrets|vars?|import)\.)"
     r"|\*{3}|x{4}|\.\.\.|…|•|your|example|changeme|placeholder|redacted|dummy|replace|insert|todo",
@@ -197,7 +205,9 @@ def _authorizations(text: str) -> Iterator[Span]:
 
 
 def _assignments(text: str) -> Iterator[Span]:
-    for match in _ASSIGNED.finditer(text) if _SAYS.search(text) else ():
+    small = text.lower()
+    named = any(name in small for name in _NAMES) and _SAYS.search(text)
+    for match in _ASSIGNED.finditer(text) if named else ():
         name = match[0][: match.start(1) - match.start()]
         value = _value(match[1])
         enough = _MIN_PASSWORD_CHARACTERS if _PASSWORD.search(name) else _MIN_SECRET_CHARACTERS
@@ -205,7 +215,7 @@ def _assignments(text: str) -> Iterator[Span]:
         before = text[max(0, match.start() - _REACH) : match.start()]
         if not called and not _NOT_SECRET.search(before) and _looks_made(value, enough):
             yield match.start(1), match.start(1) + len(value)
-    for match in _FLAG.finditer(text):
+    for match in _FLAG.finditer(text) if any(mark in text for mark in _FLAGS) else ():
         value = _value(match[1])
         if _looks_made(value, _MIN_PASSWORD_CHARACTERS):
             yield match.start(1), match.start(1) + len(value)

@@ -330,8 +330,9 @@ _NUMBERS = (
 )
 
 
-_NUMBER = re.compile(r"[0-9](?:.{0,3}[0-9]){5}|[A-Za-z]{5}[0-9]{4}", re.DOTALL)
-"""What every number of a person has: six digits near one another, or those of an Indian PAN."""
+_NUMBER = re.compile(r"[0-9](?:(?:.{0,3}[0-9]){5}|(?<=[A-Za-z]{5}[0-9])[0-9]{3})", re.DOTALL)
+"""What every number of a person has: six digits near one another, or those of an Indian PAN. It begins with a digit, so
+that letters are passed over at once."""
 
 
 def national_ids(text: str) -> Iterator[Span]:

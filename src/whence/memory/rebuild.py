@@ -8,7 +8,6 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -28,8 +27,6 @@ _ASIDE: Final = "\x1frebuild"
 """Follows the name of a workspace; a name cannot have that character."""
 
 _SQL = load("whence.memory")
-_UNUSED: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""Documents of a replay say themselves when they were recorded."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ class _Replay:
 
     async def _apply(self, tx: Tx, batch: Placed) -> None:
         if batch:
-            await apply(tx, self.target.workspace_id, batch, _UNUSED, base=0)
+            await apply(tx, self.target.workspace_id, batch, base=0)
 
 
 async def rebuild(

@@ -19,8 +19,10 @@ MAX_MESSAGE_LINES = 3
 
 
 def trace_dumps(text: str) -> Iterator[Span]:
-    yield from _stacks(text)
-    if _SPAN_KEY.search(text):
+    # A stack has lines, a span has braces, and most texts have neither.
+    if "\n" in text or "\\n" in text:
+        yield from _stacks(text)
+    if ("{" in text or "[" in text) and _SPAN_KEY.search(text):
         yield from _span_dumps(text)
 
 

@@ -251,7 +251,7 @@ def _unit(embedding: tuple[float, ...]) -> npt.NDArray[np.float32]:
     if not 1 <= len(embedding) <= MAX_EMBEDDING_COMPONENTS:
         raise refused("embedding", f"from 1 to {MAX_EMBEDDING_COMPONENTS:,} numbers")
     vector = np.asarray(embedding, np.float64)
-    length = float(np.linalg.norm(vector))
+    length = math.sqrt(vector @ vector)
     if not math.isfinite(length) or length == 0:
         raise refused("embedding", "must be finite and not all zero")
     # Rounded here as it is kept, so that a rebuild from what is kept finds the same.
