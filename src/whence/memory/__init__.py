@@ -23,7 +23,7 @@ from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent, Vector
 from whence.ledger.events import text_problem
-from whence.memory.own import Own, check_names
+from whence.memory.own import Own, check_limit, check_names
 from whence.memory.profiles import Profiles
 from whence.memory.writing import BETWEEN, Draft, document_of, draft, event_of, normal, owner_of, refused
 from whence.models.embedder import Embedder
@@ -217,8 +217,7 @@ class Memory:
         self, scope: Scope, asked: Recall, before: int | None = None, limit: int = 100, run_id: UUID | None = None
     ) -> MemoryPage:
         """What held, the newest first."""
-        if not 1 <= limit <= MAX_PAGE_MEMORIES:
-            raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        check_limit(limit, MAX_PAGE_MEMORIES)
         async with self._database.transaction(scope) as tx:
             found = await self._held(tx, scope, asked, before, limit + 1, run_id)
         return MemoryPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
@@ -253,8 +252,7 @@ class Memory:
 
     async def recall(self, principal: Principal, asked: Recall) -> Recalled:
         """What held, and an event that says that it was recalled."""
-        if not 1 <= asked.top_k <= MAX_PAGE_MEMORIES:
-            raise refused("top_k", f"from 1 to {MAX_PAGE_MEMORIES}")
+        check_limit(asked.top_k, MAX_PAGE_MEMORIES, "top_k")
         async with self._database.transaction(principal.scope) as tx:
             hits = await self._held(tx, principal.scope, asked, None, asked.top_k, None)
         recall_id = uuid4()
@@ -378,15 +376,15 @@ class Memory:
 
     async def run(self, scope: Scope, run_id: UUID) -> Run:
         async with self._database.transaction(scope) as tx:
-            row = await (await tx.execute(_SQL["run_by_id"], _values(scope, run_id=run_id), binary=True)).fetchone()
+            values = _values(scope, run_ids=[run_id])
+            row = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such run")
         return Run(*row)  # pyright: ignore[reportCallIssue] (a row is Any)
 
     async def runs(self, scope: Scope, agent: str, instance: str | None = None, limit: int = 100) -> list[Run]:
         """The newest first; the first of an instance is its state."""
-        if not 1 <= limit <= MAX_PAGE_MEMORIES:
-            raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        check_limit(limit, MAX_PAGE_MEMORIES)
         check_names(agent=agent, instance=instance)
         values = _values(scope, agent=agent, instance=instance, before=None, limit=limit)
         async with self._database.transaction(scope) as tx:
@@ -395,8 +393,7 @@ class Memory:
 
     async def episodes(self, scope: Scope, agent: str, limit: int = DEFAULT_EPISODES) -> list[StoredMemory]:
         """The last ones, as an agent needs them when its turn starts, the newest first."""
-        if not 1 <= limit <= MAX_PAGE_MEMORIES:
-            raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        check_limit(limit, MAX_PAGE_MEMORIES)
         check_names(agent=agent)
         async with self._database.transaction(scope) as tx:
             values = _values(scope, agent=agent, limit=limit)
@@ -414,7 +411,11 @@ class Memory:
         await self._own.record(principal, self._own.event(principal, uuid4(), "memory.rule_set", None, None), document)
 
     async def drop_rule(self, principal: Principal, world_id: str, rule_id: str) -> None:
-        if rule_id not in {rule for rule, _, _ in await self.rules(principal.scope, world_id)}:
+        check_names(world_id=world_id, rule_id=rule_id)
+        values = _values(principal.scope, world_id=world_id, rule_id=rule_id)
+        async with self._database.transaction(principal.scope) as tx:
+            found = await (await tx.execute(_SQL["rule_by_id"], values)).fetchone()
+        if found is None:
             raise NotFound("there is no such rule")
         document = {"effect": "drop_rule", "world_id": world_id, "rule_id": rule_id}
         await self._own.record(

@@ -13,7 +13,7 @@ from whence.ledger.append import Outcome
 from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS
 from whence.memory.profiles import Profiles
-from whence.memory.writing import check_name
+from whence.memory.writing import check_name, refused
 from whence.wire import Event
 
 _encode = msgspec.json.Encoder().encode
@@ -81,3 +81,9 @@ def check_names(**names: str | None) -> None:
     for field, value in names.items():
         if value is not None:
             check_name(field, value, MAX_IDENTIFIER_CHARACTERS)
+
+
+def check_limit(limit: int, most: int, field: str = "limit") -> None:
+    """How many a page may have."""
+    if not 1 <= limit <= most:
+        raise refused(field, f"from 1 to {most}")

@@ -116,23 +116,18 @@ WHERE m.workspace_id = %(workspace_id)s AND {seen} AND (
 )
 ORDER BY m.memory_id = %(event_id)s DESC, m.position DESC LIMIT 1;
 
--- name: run_by_id
+-- fragment: run
+-- The fields of wire.Run, in order, of the runs that may be seen.
 SELECT r.run_id, r.agent, r.instance, r.task_type, r.session_id, r.status, r.turn, r.started_at, r.ended_at, r.user_id
 FROM whence.runs r
-WHERE r.workspace_id = %(workspace_id)s AND r.run_id = %(run_id)s
-  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]));
+WHERE r.workspace_id = %(workspace_id)s
+  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]))
 
 -- name: runs_by_id
-SELECT r.run_id, r.agent, r.instance, r.task_type, r.session_id, r.status, r.turn, r.started_at, r.ended_at, r.user_id
-FROM whence.runs r
-WHERE r.workspace_id = %(workspace_id)s AND r.run_id = ANY (%(run_ids)s::uuid[])
-  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]));
+{run} AND r.run_id = ANY (%(run_ids)s::uuid[]);
 
 -- name: runs_of_agent
-SELECT r.run_id, r.agent, r.instance, r.task_type, r.session_id, r.status, r.turn, r.started_at, r.ended_at, r.user_id
-FROM whence.runs r
-WHERE r.workspace_id = %(workspace_id)s AND r.agent = %(agent)s
-  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]))
+{run} AND r.agent = %(agent)s
   AND (%(instance)s::text IS NULL OR r.instance = %(instance)s)
   AND (%(before)s::bigint IS NULL OR r.position < %(before)s::bigint)
 ORDER BY r.position DESC LIMIT %(limit)s::bigint;
@@ -175,6 +170,10 @@ WHERE s.workspace_id = %(workspace_id)s AND s.selection_id = %(selection_id)s
 SELECT c.rule_id, c.body, c.updated_at FROM whence.canon_rules c
 WHERE c.workspace_id = %(workspace_id)s AND c.world_id = %(world_id)s
 ORDER BY c.rule_id LIMIT %(limit)s::bigint;
+
+-- name: rule_by_id
+SELECT 1 FROM whence.canon_rules c
+WHERE c.workspace_id = %(workspace_id)s AND c.world_id = %(world_id)s AND c.rule_id = %(rule_id)s;
 
 -- name: own_events
 -- The next events that memory is made of.

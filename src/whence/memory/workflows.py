@@ -19,7 +19,7 @@ from whence.db.queries import load
 from whence.errors import Conflict, Forbidden, NotFound, Unavailable
 from whence.identity import Principal
 from whence.ledger import Ledger
-from whence.memory.own import Own, check_names, not_stored
+from whence.memory.own import Own, check_limit, check_names, not_stored
 from whence.memory.profiles import Profiles
 from whence.memory.writing import refused
 from whence.wire import Workflow, WorkflowOutcome, WorkflowPage, WorkflowSelection
@@ -146,8 +146,7 @@ class Workflows:
         limit: int = MAX_PAGE_WORKFLOWS,
     ) -> WorkflowPage:
         """Variants with what is known of each, retired ones too, the newest first."""
-        if not 1 <= limit <= MAX_PAGE_WORKFLOWS:
-            raise refused("limit", f"from 1 to {MAX_PAGE_WORKFLOWS}")
+        check_limit(limit, MAX_PAGE_WORKFLOWS)
         check_names(agent=agent, task_type=task_type)
         values = {
             "workspace_id": scope.workspace_id,
