@@ -318,10 +318,11 @@ class Memory:
         content: Any = None,
         user_id: str | None = None,
     ) -> Run:
-        """`user_id` is for administrators, who run an agent for somebody."""
+        """`user_id` is for administrators, who run an agent for somebody. `content` is sanitised as memory is."""
         check_names(agent=agent, instance=instance, task_type=task_type, session_id=session_id, user_id=user_id)
         run_id = uuid4()
         user_id = self._owner(principal, agent, user_id)
+        given, sanitised = await self._content(agent, "input", content)
         document = {
             "effect": "start_run",
             "event_id": run_id,
@@ -330,11 +331,13 @@ class Memory:
             "instance": instance,
             "task_type": task_type,
             "session_id": session_id,
+            "sanitised": sanitised,
         }
         event = self._own.event(principal, run_id, "memory.run_started", agent, session_id, trace_id=run_id.hex)
-        outcome = await self._own.record(principal, event, document, {"input": content})
+        outcome = await self._own.record(principal, event, document, given)
         turn = (outcome.effect or {}).get("turn", 1)
-        return Run(run_id, agent, instance, task_type, session_id, "running", turn, event.occurred_at, None, user_id)
+        began = event.occurred_at
+        return Run(run_id, agent, instance, task_type, session_id, "running", turn, began, None, user_id, sanitised)
 
     async def add_episode(self, principal: Principal, run_id: UUID, text: str, **more: Any) -> Remembered:
         """What happened in a run, in the tier that the agent's profile gives to episodes."""
@@ -360,19 +363,31 @@ class Memory:
     ) -> Run:
         """The first end counts; ending it again in the same way changes nothing."""
         run = await self.run(principal.scope, run_id)
+        sanitised = None
         if run.status == "running":
-            document = {"effect": "end_run", "event_id": (event_id := uuid4()), "run_id": run_id, "status": status}
+            field = "output" if status == "completed" else "error"
+            given, sanitised = await self._content(run.agent, field, content)
+            document = {
+                "effect": "end_run",
+                "event_id": (event_id := uuid4()),
+                "run_id": run_id,
+                "status": status,
+                "sanitised": sanitised,
+            }
             event = self._own.event(
                 principal, event_id, "memory.run_ended", run.agent, run.session_id, run_id, trace_id=run_id.hex
             )
             event = msgspec.structs.replace(event, status=status)
-            await self._own.record(
-                principal, event, document, {"output" if status == "completed" else "error": content}
-            )
+            await self._own.record(principal, event, document, given)
             run = await self.run(principal.scope, run_id)
         if run.status != status:
             raise Conflict(f"the run is {run.status}")
-        return run
+        return msgspec.structs.replace(run, sanitised=sanitised)
+
+    async def _content(self, agent: str, field: str, content: Any) -> tuple[dict[str, Any], dict[str, int] | None]:
+        """What a run was given or gave, for its event's payload."""
+        text, sanitised = await self._own.cleaned(agent, field, msgspec.json.encode(content).decode())
+        return {field: msgspec.Raw(text.encode())}, sanitised
 
     async def run(self, scope: Scope, run_id: UUID) -> Run:
         async with self._database.transaction(scope) as tx:
