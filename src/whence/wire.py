@@ -400,7 +400,7 @@ class StoredMemory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class MemoryPage(msgspec.Struct, frozen=True):
     memories: list[StoredMemory]
     next: int | None
-    """Where the next page begins: give it as `before`."""
+    """Where the next page begins: give it as `before`, of a history as `after`."""
 
 
 class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):

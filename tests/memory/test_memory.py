@@ -15,6 +15,7 @@ from samples import event
 from whence.app import App
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
 from whence.graph import Bounds
+from whence.memory import MAX_HISTORY
 from whence.wire import Fact, Kind, Recall, Remember, StoredMemory
 
 
@@ -86,12 +87,28 @@ async def test_facts_follow_one_another_in_time_whatever_the_order_of_learning(a
     for number, where in ((5, "Oslo"), (1, "Rome"), (3, "Bern")):
         await app.memory.remember(ann, lives(where, valid_at=day(number)))
     [kept] = await current(app, workspace)
-    history = await app.memory.history(ann.scope, kept.memory_id)
+    history = (await app.memory.history(ann.scope, kept.memory_id)).memories
     assert [(memory.text[13:], memory.valid_at, memory.invalid_at) for memory in history] == [
         ("Rome", day(1), day(3)),
         ("Bern", day(3), day(5)),
         ("Oslo", day(5), None),
     ]
+
+
+async def test_a_history_is_read_page_by_page(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    for number in (5, 1, 3, 4, 2):
+        done = await app.memory.remember(ann, lives(f"Town {number}", valid_at=day(number)))
+    pages, after = [], None
+    while not pages or after is not None:
+        page = await app.memory.history(ann.scope, done.memory_id, after, 2)
+        pages.append([memory.text[-1] for memory in page.memories])
+        after = page.next
+    assert pages == [["1", "2"], ["3", "4"], ["5"]]
+    assert (await app.memory.history(ann.scope, done.memory_id, limit=5)).next is None
+    for limit in (0, MAX_HISTORY + 1):
+        with pytest.raises(InvalidInput, match="limit: from 1 to 1000"):
+            await app.memory.history(ann.scope, done.memory_id, limit=limit)
 
 
 async def test_what_was_known_earlier_can_be_asked_for(app: App, workspace: Workspace) -> None:
@@ -138,7 +155,7 @@ async def test_writers_that_race_leave_one_current_row_and_a_whole_history(
     done = await asyncio.gather(*(app.memory.remember(ann, lives(place)) for place in places))
     held = await current(app, workspace)
     assert len(held) == 1
-    history = await app.memory.history(ann.scope, held[0].memory_id)
+    history = (await app.memory.history(ann.scope, held[0].memory_id)).memories
     assert {memory.memory_id for memory in history} == {one.memory_id for one in done}
     assert len(history) == (1 if same else 24)
     assert [memory for memory in history if memory.invalid_at is None] == held
@@ -169,7 +186,7 @@ async def test_two_transactions_that_interleave_end_with_one_current_row(
     results = await asyncio.gather(*waiting)
     held = await current(app, workspace)
     assert len(held) == 1
-    history = await app.memory.history(ann.scope, held[0].memory_id)
+    history = (await app.memory.history(ann.scope, held[0].memory_id)).memories
     assert {memory.memory_id for memory in history} >= {result.memory_id for result in results}
     assert len(history) == 3
     assert sum(memory.invalid_at is None for memory in history) == 1
@@ -261,7 +278,7 @@ async def test_what_is_forgotten_is_not_found_and_keeps_its_history(app: App, wo
     await app.memory.forget(ann, done.memory_id)
     await app.memory.forget(ann, done.memory_id)
     assert await current(app, workspace) == []
-    assert (await app.memory.history(ann.scope, done.memory_id))[0].deleted_at is not None
+    assert (await app.memory.history(ann.scope, done.memory_id)).memories[0].deleted_at is not None
     # What was forgotten can be told again.
     assert (await app.memory.remember(ann, note())).status == "stored"
 

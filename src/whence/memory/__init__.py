@@ -220,15 +220,18 @@ class Memory:
         check_limit(limit, MAX_PAGE_MEMORIES)
         async with self._database.transaction(scope) as tx:
             found = await self._held(tx, scope, asked, before, limit + 1, run_id)
-        return MemoryPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
+        return _page(found, limit)
 
-    async def history(self, scope: Scope, memory_id: UUID) -> list[StoredMemory]:
+    async def history(
+        self, scope: Scope, memory_id: UUID, after: int | None = None, limit: int = MAX_HISTORY
+    ) -> MemoryPage:
         """Everything that was ever said in its place, in order of the time from which it was so."""
-        values = _values(scope, memory_id=memory_id, limit=MAX_HISTORY)
+        check_limit(limit, MAX_HISTORY)
+        values = _values(scope, memory_id=memory_id, after=after, limit=limit + 1)
         async with self._database.transaction(scope) as tx:
             await self._get(tx, scope, memory_id)
             rows = await (await tx.execute(_SQL["history_of"], values, binary=True)).fetchall()
-        return list(map(_memory, rows))
+        return _page(list(map(_memory, rows)), limit)
 
     async def explain(self, scope: Scope, memory_id: UUID) -> Explanation:
         """Where it came from, what it replaced, who said it, when it was recalled."""
@@ -463,6 +466,11 @@ def _memory(row: tuple[Any, ...]) -> StoredMemory:
     sanitised = row[-1] and _decode(row[-1])
     fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:-1], sanitised)
     return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
+
+
+def _page(found: list[StoredMemory], limit: int) -> MemoryPage:
+    """`found` has one more than asked for, where there are more."""
+    return MemoryPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
 
 
 def _source(row: tuple[Any, ...], envelopes: dict[UUID, StoredEvent], seen: dict[UUID, bool]) -> MemorySource:

@@ -55,12 +55,18 @@ WHERE m.workspace_id = %(workspace_id)s AND m.agent = %(agent)s AND m.run_id IS 
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
 -- name: history_of
--- All that was ever said where only one thing can be so, in order of the time from which it was so.
+-- All that was ever said where only one thing can be so, in order of the time from which it was so; past the one that
+-- was told at the position `after`.
 SELECT {memory} FROM whence.memories m
 JOIN whence.memories o ON o.workspace_id = m.workspace_id AND o.memory_id = %(memory_id)s
 WHERE m.workspace_id = %(workspace_id)s AND {seen}
   AND (m.memory_id = o.memory_id OR (m.owner = o.owner AND m.agent = o.agent AND m.tier = o.tier
     AND m.anchor = o.anchor AND m.kind = o.kind AND m.conflict_key = o.conflict_key))
+  AND (%(after)s::bigint IS NULL OR (m.valid_at, m.position) > (
+    SELECT a.valid_at, a.position FROM whence.memories a
+    WHERE a.workspace_id = o.workspace_id AND a.owner = o.owner AND a.agent = o.agent AND a.kind = o.kind
+      AND a.position = %(after)s::bigint
+  ))
 ORDER BY m.valid_at, m.position LIMIT %(limit)s::bigint;
 
 -- name: sources_of
