@@ -82,6 +82,44 @@ async def test_a_new_fact_ends_the_old_one_and_both_are_kept(app: App, workspace
     assert await current(app, workspace, as_of=day(1) - timedelta(seconds=1)) == []
 
 
+@pytest.mark.parametrize(
+    ("subject", "predicate"),
+    [
+        ("ANN", "Lives In"),
+        ("  Ann\u00a0", "lives \t\n in"),
+        ("A\u200bn\u00adn\ufeff", "\u2067lives\u2069 in\u200d"),
+        ("\uff21\uff4e\uff4e", "lives\u3000in"),
+    ],
+)
+async def test_facts_that_only_look_different_are_about_the_same_and_keep_how_they_were_told(
+    app: App, workspace: Workspace, subject: str, predicate: str
+) -> None:
+    ann = workspace.user("ann")
+    rome = await app.memory.remember(ann, lives("Rome"))
+    oslo = await app.memory.remember(ann, note("moved", fact=Fact(subject, predicate, "Oslo")))
+    assert oslo.superseded == (rome.memory_id,)
+    [kept] = await current(app, workspace, subject="ann", predicate="lives in")
+    assert kept.fact is not None
+    assert (kept.fact.subject, kept.fact.predicate) == (subject, predicate)
+    assert await current(app, workspace, subject=subject, predicate=predicate) == [kept]
+
+
+@pytest.mark.parametrize("blank", [" ", "\u200b", " \u2060\u00a0\ufeff\t"])
+async def test_a_name_of_which_nothing_is_seen_is_refused_by_its_field(
+    app: App, workspace: Workspace, blank: str
+) -> None:
+    ann = workspace.user("ann")
+    for field, fact in (
+        ("fact.subject", Fact(blank, "lives in", "Rome")),
+        ("fact.predicate", Fact("Ann", blank, "Rome")),
+        ("fact.object", Fact("Ann", "lives in", blank)),
+    ):
+        with pytest.raises(InvalidInput, match=f"{field}: must not be blank"):
+            await app.memory.remember(ann, note(fact=fact))
+    with pytest.raises(InvalidInput, match="subject: must not be blank"):
+        await current(app, workspace, subject=blank)
+
+
 async def test_facts_follow_one_another_in_time_whatever_the_order_of_learning(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     for number, where in ((5, "Oslo"), (1, "Rome"), (3, "Bern")):
