@@ -170,6 +170,31 @@ async def test_sources_that_agree_raise_the_confidence_and_one_that_repeats_itse
         assert fact.confidence == pytest.approx(expected)
 
 
+async def test_what_was_known_earlier_is_as_sure_as_it_was_then(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    sources = [(await app.memory.remember(ann, note(f"heard {number}"))).memory_id for number in range(2)]
+    moments: list[tuple[datetime, float | None]] = []
+    for more in (
+        {"session_id": "s1", "confidence": 0.6},
+        {"session_id": "s1", "confidence": 0.9},
+        {"derived_from": tuple(sources), "confidence": 0.5},
+        {"session_id": "s2", "confidence": 1.0},
+        {"session_id": "s3", "confidence": 0.3},
+    ):
+        await app.memory.remember(ann, lives("Rome", **more))
+        [kept] = await current(app, workspace, subject="Ann")
+        assert kept.fact is not None
+        moments.append((app.clock(), kept.fact.confidence))
+    assert [confidence for _, confidence in moments] == [0.6, 0.6, 0.8, 1.0, 1.0]
+    for moment, confidence in moments:
+        for asked in (Recall(subject="Ann", known_at=moment), Recall(known_at=moment, kinds=("semantic",))):
+            for found in (
+                (await app.memory.page(ann.scope, asked)).memories,
+                (await app.memory.recall(ann, asked)).hits,
+            ):
+                assert [kept.fact.confidence for kept in found if kept.fact] == [confidence]
+
+
 async def test_a_procedure_takes_the_place_of_the_one_with_its_key(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     old = await app.memory.remember(ann, note("ask first", kind="procedural", key="Releases"))

@@ -7,12 +7,14 @@ Derived from the ledger: every write is an event and its effect in one transacti
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from functools import reduce
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from whence.clock import Clock
 from whence.db import Database, Scope, Tx
@@ -307,7 +309,24 @@ class Memory:
             limit=limit,
         )
         rows = await (await tx.execute(_SQL["memories_held"], values, binary=True)).fetchall()
-        return list(map(_memory, rows))
+        found = list(map(_memory, rows))
+        return found if asked.known_at is None else await self._as_sure_as_then(tx, scope, found, asked.known_at)
+
+    async def _as_sure_as_then(
+        self, tx: Tx, scope: Scope, found: list[StoredMemory], known_at: datetime
+    ) -> list[StoredMemory]:
+        """Facts with the confidence that they had: of those who had told them by then."""
+        ids = [memory.memory_id for memory in found if memory.fact is not None]
+        if not ids:
+            return found
+        values = _values(scope, ids=ids, known_at=known_at)
+        told = dict(await (await tx.execute(_SQL["confidences_told"], values, binary=True)).fetchall())
+        return [
+            memory
+            if memory.fact is None or memory.memory_id not in told
+            else replace(memory, fact=replace(memory.fact, confidence=reduce(_corroborated, told[memory.memory_id])))
+            for memory in found
+        ]
 
     # --- runs and episodes ------------------------------------------------------------------------------------------
 
@@ -380,12 +399,12 @@ class Memory:
             event = self._own.event(
                 principal, event_id, "memory.run_ended", run.agent, run.session_id, run_id, trace_id=run_id.hex
             )
-            event = msgspec.structs.replace(event, status=status)
+            event = replace(event, status=status)
             await self._own.record(principal, event, document, given)
             run = await self.run(principal.scope, run_id)
         if run.status != status:
             raise Conflict(f"the run is {run.status}")
-        return msgspec.structs.replace(run, sanitised=sanitised)
+        return replace(run, sanitised=sanitised)
 
     async def _content(self, agent: str, field: str, content: Any) -> tuple[dict[str, Any], dict[str, int] | None]:
         """What a run was given or gave, for its event's payload."""
@@ -466,6 +485,11 @@ def _memory(row: tuple[Any, ...]) -> StoredMemory:
     sanitised = row[-1] and _decode(row[-1])
     fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:-1], sanitised)
     return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
+
+
+def _corroborated(before: float, by: float) -> float:
+    """Sources that do not know of each other: the chance that both are wrong. As the database reckons it."""
+    return 1 - (1 - before) * (1 - by)
 
 
 def _page(found: list[StoredMemory], limit: int) -> MemoryPage:

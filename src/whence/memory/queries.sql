@@ -75,6 +75,16 @@ FROM whence.memory_sources s
 WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = %(memory_id)s
 ORDER BY s.position, s.role, s.source LIMIT %(limit)s::bigint;
 
+-- name: confidences_told
+-- How sure those were who had told each memory by then, in order: an event once, however many sources it named.
+SELECT t.memory_id, array_agg(t.confidence ORDER BY t.position)
+FROM (
+    SELECT DISTINCT s.memory_id, s.position, s.confidence FROM whence.memory_sources s
+    WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = ANY (%(ids)s::uuid[])
+      AND s.told_at <= %(known_at)s::timestamptz AND s.confidence IS NOT NULL
+) t
+GROUP BY t.memory_id;
+
 -- name: replaced_by
 -- The memories that ended because of this one.
 SELECT m.memory_id FROM whence.memories m
