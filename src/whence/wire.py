@@ -248,7 +248,7 @@ class WorkingKeys(msgspec.Struct, frozen=True):
     bytes_left: int
 
 
-class Workflow(msgspec.Struct, frozen=True):
+class Workflow(msgspec.Struct, frozen=True, omit_defaults=True):
     """A variant of how an agent does a kind of task, and what is known of it. The order is that of the query."""
 
     workflow_id: UUID
@@ -260,7 +260,7 @@ class Workflow(msgspec.Struct, frozen=True):
     """Whose it is; none where it is for everybody in the workspace."""
     added_by: str | None
     spec: msgspec.Raw
-    """A JSON object, as it was sent."""
+    """A JSON object, as it was sent but for what was taken out of its strings."""
     alpha: float
     beta: float
     mean: float
@@ -269,6 +269,8 @@ class Workflow(msgspec.Struct, frozen=True):
     outcomes: int
     created_at: datetime
     retired_at: datetime | None
+    sanitised: dict[str, int] | None = None
+    """What was taken out of `spec`, in the answer to who added it."""
 
 
 class WorkflowPage(msgspec.Struct, frozen=True):
@@ -398,7 +400,7 @@ class StoredMemory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class MemoryPage(msgspec.Struct, frozen=True):
     memories: list[StoredMemory]
     next: int | None
-    """Where the next page begins: give it as `before`."""
+    """Where the next page begins: give it as `before`, of a history as `after`."""
 
 
 class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -465,3 +467,5 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     started_at: datetime
     ended_at: datetime | None
     user_id: str | None
+    sanitised: dict[str, int] | None = None
+    """What was taken out of its input, or of its output or error, in the answer to who sent that."""

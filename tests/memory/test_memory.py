@@ -15,6 +15,7 @@ from samples import event
 from whence.app import App
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
 from whence.graph import Bounds
+from whence.memory import MAX_HISTORY
 from whence.wire import Fact, Kind, Recall, Remember, StoredMemory
 
 
@@ -81,17 +82,71 @@ async def test_a_new_fact_ends_the_old_one_and_both_are_kept(app: App, workspace
     assert await current(app, workspace, as_of=day(1) - timedelta(seconds=1)) == []
 
 
+@pytest.mark.parametrize(
+    ("subject", "predicate"),
+    [
+        ("ANN", "Lives In"),
+        ("  Ann\u00a0", "lives \t\n in"),
+        ("A\u200bn\u00adn\ufeff", "\u2067lives\u2069 in\u200d"),
+        ("\uff21\uff4e\uff4e", "lives\u3000in"),
+    ],
+)
+async def test_facts_that_only_look_different_are_about_the_same_and_keep_how_they_were_told(
+    app: App, workspace: Workspace, subject: str, predicate: str
+) -> None:
+    ann = workspace.user("ann")
+    rome = await app.memory.remember(ann, lives("Rome"))
+    oslo = await app.memory.remember(ann, note("moved", fact=Fact(subject, predicate, "Oslo")))
+    assert oslo.superseded == (rome.memory_id,)
+    [kept] = await current(app, workspace, subject="ann", predicate="lives in")
+    assert kept.fact is not None
+    assert (kept.fact.subject, kept.fact.predicate) == (subject, predicate)
+    assert await current(app, workspace, subject=subject, predicate=predicate) == [kept]
+
+
+@pytest.mark.parametrize("blank", [" ", "\u200b", " \u2060\u00a0\ufeff\t"])
+async def test_a_name_of_which_nothing_is_seen_is_refused_by_its_field(
+    app: App, workspace: Workspace, blank: str
+) -> None:
+    ann = workspace.user("ann")
+    for field, fact in (
+        ("fact.subject", Fact(blank, "lives in", "Rome")),
+        ("fact.predicate", Fact("Ann", blank, "Rome")),
+        ("fact.object", Fact("Ann", "lives in", blank)),
+    ):
+        with pytest.raises(InvalidInput, match=f"{field}: must not be blank"):
+            await app.memory.remember(ann, note(fact=fact))
+    with pytest.raises(InvalidInput, match="subject: must not be blank"):
+        await current(app, workspace, subject=blank)
+
+
 async def test_facts_follow_one_another_in_time_whatever_the_order_of_learning(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     for number, where in ((5, "Oslo"), (1, "Rome"), (3, "Bern")):
         await app.memory.remember(ann, lives(where, valid_at=day(number)))
     [kept] = await current(app, workspace)
-    history = await app.memory.history(ann.scope, kept.memory_id)
+    history = (await app.memory.history(ann.scope, kept.memory_id)).memories
     assert [(memory.text[13:], memory.valid_at, memory.invalid_at) for memory in history] == [
         ("Rome", day(1), day(3)),
         ("Bern", day(3), day(5)),
         ("Oslo", day(5), None),
     ]
+
+
+async def test_a_history_is_read_page_by_page(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    for number in (5, 1, 3, 4, 2):
+        done = await app.memory.remember(ann, lives(f"Town {number}", valid_at=day(number)))
+    pages, after = [], None
+    while not pages or after is not None:
+        page = await app.memory.history(ann.scope, done.memory_id, after, 2)
+        pages.append([memory.text[-1] for memory in page.memories])
+        after = page.next
+    assert pages == [["1", "2"], ["3", "4"], ["5"]]
+    assert (await app.memory.history(ann.scope, done.memory_id, limit=5)).next is None
+    for limit in (0, MAX_HISTORY + 1):
+        with pytest.raises(InvalidInput, match="limit: from 1 to 1000"):
+            await app.memory.history(ann.scope, done.memory_id, limit=limit)
 
 
 async def test_what_was_known_earlier_can_be_asked_for(app: App, workspace: Workspace) -> None:
@@ -113,6 +168,31 @@ async def test_sources_that_agree_raise_the_confidence_and_one_that_repeats_itse
         fact = (await app.memory.get(ann.scope, first.memory_id)).fact
         assert fact is not None
         assert fact.confidence == pytest.approx(expected)
+
+
+async def test_what_was_known_earlier_is_as_sure_as_it_was_then(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    sources = [(await app.memory.remember(ann, note(f"heard {number}"))).memory_id for number in range(2)]
+    moments: list[tuple[datetime, float | None]] = []
+    for more in (
+        {"session_id": "s1", "confidence": 0.6},
+        {"session_id": "s1", "confidence": 0.9},
+        {"derived_from": tuple(sources), "confidence": 0.5},
+        {"session_id": "s2", "confidence": 1.0},
+        {"session_id": "s3", "confidence": 0.3},
+    ):
+        await app.memory.remember(ann, lives("Rome", **more))
+        [kept] = await current(app, workspace, subject="Ann")
+        assert kept.fact is not None
+        moments.append((app.clock(), kept.fact.confidence))
+    assert [confidence for _, confidence in moments] == [0.6, 0.6, 0.8, 1.0, 1.0]
+    for moment, confidence in moments:
+        for asked in (Recall(subject="Ann", known_at=moment), Recall(known_at=moment, kinds=("semantic",))):
+            for found in (
+                (await app.memory.page(ann.scope, asked)).memories,
+                (await app.memory.recall(ann, asked)).hits,
+            ):
+                assert [kept.fact.confidence for kept in found if kept.fact] == [confidence]
 
 
 async def test_a_procedure_takes_the_place_of_the_one_with_its_key(app: App, workspace: Workspace) -> None:
@@ -138,7 +218,7 @@ async def test_writers_that_race_leave_one_current_row_and_a_whole_history(
     done = await asyncio.gather(*(app.memory.remember(ann, lives(place)) for place in places))
     held = await current(app, workspace)
     assert len(held) == 1
-    history = await app.memory.history(ann.scope, held[0].memory_id)
+    history = (await app.memory.history(ann.scope, held[0].memory_id)).memories
     assert {memory.memory_id for memory in history} == {one.memory_id for one in done}
     assert len(history) == (1 if same else 24)
     assert [memory for memory in history if memory.invalid_at is None] == held
@@ -169,7 +249,7 @@ async def test_two_transactions_that_interleave_end_with_one_current_row(
     results = await asyncio.gather(*waiting)
     held = await current(app, workspace)
     assert len(held) == 1
-    history = await app.memory.history(ann.scope, held[0].memory_id)
+    history = (await app.memory.history(ann.scope, held[0].memory_id)).memories
     assert {memory.memory_id for memory in history} >= {result.memory_id for result in results}
     assert len(history) == 3
     assert sum(memory.invalid_at is None for memory in history) == 1
@@ -261,7 +341,7 @@ async def test_what_is_forgotten_is_not_found_and_keeps_its_history(app: App, wo
     await app.memory.forget(ann, done.memory_id)
     await app.memory.forget(ann, done.memory_id)
     assert await current(app, workspace) == []
-    assert (await app.memory.history(ann.scope, done.memory_id))[0].deleted_at is not None
+    assert (await app.memory.history(ann.scope, done.memory_id)).memories[0].deleted_at is not None
     # What was forgotten can be told again.
     assert (await app.memory.remember(ann, note())).status == "stored"
 

@@ -120,3 +120,36 @@ async def test_an_administrator_runs_an_agent_for_somebody(app: App, workspace: 
     await app.memory.add_episode(workspace.admin, run.run_id, "did it")
     [episode] = await app.memory.episodes(workspace.user("ann").scope, "gateway")
     assert (episode.user_id, episode.said_by) == ("ann", "admin")
+
+
+async def test_what_a_run_is_given_and_gives_is_sanitised_by_the_profile_of_its_agent(
+    app: App, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    card = {"pay": ["4111 1111 1111 1111", 1.5], "password": "hunter2x!"}
+    run = await app.memory.start_run(ann, "gateway", "one", content=card)
+    assert run.sanitised == {"card": 1, "api_key": 1}
+    payload = msgspec.json.decode(await app.ledger.payload(ann.scope, run.run_id))
+    assert payload["input"] == {"pay": ["[card]", 1.5], "password": "[api key]"}
+    assert payload["memory"]["sanitised"] == run.sanitised
+    assert (await app.memory.run(ann.scope, run.run_id)).sanitised is None
+    ended = await app.memory.end_run(ann, run.run_id, "failed", "declined: 4111 1111 1111 1111")
+    assert ended.sanitised == {"card": 1}
+    stored = (await app.ledger.page(ann.scope, 0, 100)).events
+    kept = await app.ledger.payload(ann.scope, stored[-1].event_id)
+    assert msgspec.json.decode(kept)["error"] == "declined: [card]"
+
+
+async def test_what_the_profile_refuses_starts_and_ends_no_run(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    with pytest.raises(InvalidInput, match="input: holds what the profile operations refuses: card"):
+        await app.memory.start_run(ann, "operations", "one", content={"pay": "4111 1111 1111 1111"})
+    run = await app.memory.start_run(ann, "operations", "one")
+    with pytest.raises(InvalidInput, match="output: holds what the profile operations refuses: card"):
+        await app.memory.end_run(ann, run.run_id, "completed", "4111 1111 1111 1111")
+    assert [found.status for found in await app.memory.runs(ann.scope, "operations")] == ["running"]
+
+
+async def test_what_a_run_is_given_is_bounded(app: App, workspace: Workspace) -> None:
+    with pytest.raises(InvalidInput, match="input: at most 1,048,576 bytes"):
+        await app.memory.start_run(workspace.user("ann"), "gateway", "one", content="x" * (1 << 20))

@@ -6,13 +6,14 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sanitise_set import Half, cases, ours, scores, table
 from whence.memory import credentials, personal, traces
-from whence.memory.sanitise import Category, Rule, findings_in, sanitise
+from whence.memory.sanitise import Category, Rule, findings_in, sanitise, sanitise_json
 
 CASES = list(cases())
 CATEGORIES: tuple[Category, ...] = get_args(Category)
@@ -228,3 +229,45 @@ def test_a_megabyte_of_hostile_text_takes_seconds(unit: str) -> None:
     start = time.process_time()
     sanitise(text, {})
     assert time.process_time() - start < 10
+
+
+# JSON
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept", "found"),
+    [
+        ('{"n": 1.10, "s": [ "ask ann@x.org", 5 ]}', '{"n": 1.10, "s": [ "ask [email]", 5 ]}', {"email": 1}),
+        ('{"s":"ann\\u0040x.org","s":"a\\"b"}', '{"s":"[email]","s":"a\\"b"}', {"email": 1}),
+        ('{"password": "hunter2x!", "p": "hunter2x!"}', '{"password": "[api key]", "p": "hunter2x!"}', {"api_key": 1}),
+        ('{"password": 5, "p": "hunter2x!"}', '{"password": 5, "p": "hunter2x!"}', {}),
+        ('{"ann@x.org": "bob@x.org"}', '{"ann@x.org": "[email]"}', {"email": 1}),
+        ('"4111 1111 1111 1111"', '"[card]"', {"card": 1}),
+        ("4111111111111111", "4111111111111111", {}),
+        ('""', '""', {}),
+    ],
+)
+def test_strings_of_json_are_sanitised_and_the_rest_stays_as_it_was_sent(
+    sent: str, kept: str, found: dict[Category, int]
+) -> None:
+    done = sanitise_json(sent, {})
+    assert (done.text, done.found) == (kept, found)
+    assert sanitise_json(sent, dict.fromkeys(CATEGORIES, "refuse")).refused == tuple(found)
+    assert sanitise_json(sent, dict.fromkeys(CATEGORIES, "keep")).text == sent
+
+
+STRINGS = st.sampled_from(["ann@x.org", 'say "hi": ann@x.org', "password", "hunter2x!", "", "\\", "[1]"]) | st.text()
+
+
+@given(st.recursive(STRINGS | st.integers(0, 9), lambda inner: st.lists(inner) | st.dictionaries(STRINGS, inner)))
+def test_json_keeps_its_structure_and_its_names(value: Any) -> None:
+    def shape(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: shape(inner) for name, inner in value.items()}
+        return [shape(inner) for inner in value] if isinstance(value, list) else type(value)
+
+    done = sanitise_json(msgspec.json.encode(value).decode(), {})
+    left = msgspec.json.decode(done.text)
+    assert shape(left) == shape(value)
+    if not done.found:
+        assert left == value

@@ -367,3 +367,18 @@ async def test_the_ledger_gives_equal_rows_and_puts_right_what_was_changed(
     found = await rebuild(*arguments, False, lambda *_: None)
     assert set(found.differing) == {"workflows", "workflow_selections"}
     assert await app.workflows.page(ann.scope) == known
+
+
+async def test_the_strings_of_a_spec_are_sanitised_by_the_profile_of_its_agent(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    spec = '{"n": 1.10, "password": "hunter2x!", "steps": ["pay with 4111 1111 1111 1111"]}'
+    added = await add(app, ann, spec=spec)
+    assert bytes(added.spec) == b'{"n": 1.10, "password": "[api key]", "steps": ["pay with [card]"]}'
+    assert added.sanitised == {"card": 1, "api_key": 1}
+    assert await add(app, ann, spec=spec) == added
+    payload = await app.ledger.payload(ann.scope, added.workflow_id)
+    assert b"4111" not in payload
+    assert msgspec.json.decode(payload)["memory"]["sanitised"] == added.sanitised
+    assert (await app.workflows.get(ann.scope, added.workflow_id)).sanitised is None
+    with pytest.raises(InvalidInput, match="spec: holds what the profile sdr refuses"):
+        await add(app, ann, agent="sdr", spec=spec)

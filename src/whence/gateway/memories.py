@@ -13,7 +13,7 @@ from whence.gateway.body import read_as, read_body
 from whence.gateway.events import MAX_POSITION, Caller, TheApp, Wanted
 from whence.gateway.problems import decode_failure, field_error
 from whence.identity import Principal
-from whence.memory import DEFAULT_EPISODES, MAX_BATCH_MEMORIES, MAX_PAGE_MEMORIES
+from whence.memory import DEFAULT_EPISODES, MAX_BATCH_MEMORIES, MAX_HISTORY, MAX_PAGE_MEMORIES
 from whence.wire import (
     AwareTime,
     Explanation,
@@ -70,7 +70,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body: str
 
 
-class History(msgspec.Struct, frozen=True):
+class Episodes(msgspec.Struct, frozen=True):
     memories: list[StoredMemory]
 
 
@@ -163,8 +163,16 @@ async def forget_memory(request: Caller, app: TheApp, memory_id: FromPath[UUID])
 
 
 @get("/v1/memories/{memory_id:uuid}/history", summary="What was ever said in its place")
-async def get_history(request: Caller, app: TheApp, memory_id: FromPath[UUID]) -> History:
-    return History(await app.memory.history(request.user.scope, memory_id))
+async def get_history(
+    request: Caller,
+    app: TheApp,
+    memory_id: FromPath[UUID],
+    after: Annotated[
+        int | None, QueryParameter(ge=1, le=MAX_POSITION, description="Only what follows the one at this position.")
+    ] = None,
+    limit: Annotated[int, QueryParameter(ge=1, le=MAX_HISTORY, description="At most so many.")] = MAX_HISTORY,
+) -> MemoryPage:
+    return await app.memory.history(request.user.scope, memory_id, after, limit)
 
 
 @get("/v1/memories/{memory_id:uuid}/explain", summary="Why it is believed, since when, and who says so")
@@ -220,8 +228,8 @@ async def list_runs(
 @get("/v1/agents/{agent:str}/episodes", summary="The last episodes of an agent, the newest first")
 async def list_episodes(
     request: Caller, app: TheApp, agent: FromPath[str], limit: PageSize = DEFAULT_EPISODES
-) -> History:
-    return History(await app.memory.episodes(request.user.scope, agent, limit))
+) -> Episodes:
+    return Episodes(await app.memory.episodes(request.user.scope, agent, limit))
 
 
 @get("/v1/canon/{world_id:str}", summary="The rules of a world")

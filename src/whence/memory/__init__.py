@@ -7,12 +7,14 @@ Derived from the ledger: every write is an event and its effect in one transacti
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from functools import reduce
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from whence.clock import Clock
 from whence.db import Database, Scope, Tx
@@ -23,7 +25,7 @@ from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent, Vector
 from whence.ledger.events import text_problem
-from whence.memory.own import Own, check_names
+from whence.memory.own import Own, check_limit, check_names
 from whence.memory.profiles import Profiles
 from whence.memory.writing import BETWEEN, Draft, document_of, draft, event_of, normal, owner_of, refused
 from whence.models.embedder import Embedder
@@ -217,19 +219,21 @@ class Memory:
         self, scope: Scope, asked: Recall, before: int | None = None, limit: int = 100, run_id: UUID | None = None
     ) -> MemoryPage:
         """What held, the newest first."""
-        if not 1 <= limit <= MAX_PAGE_MEMORIES:
-            raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        check_limit(limit, MAX_PAGE_MEMORIES)
         async with self._database.transaction(scope) as tx:
             found = await self._held(tx, scope, asked, before, limit + 1, run_id)
-        return MemoryPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
+        return _page(found, limit)
 
-    async def history(self, scope: Scope, memory_id: UUID) -> list[StoredMemory]:
+    async def history(
+        self, scope: Scope, memory_id: UUID, after: int | None = None, limit: int = MAX_HISTORY
+    ) -> MemoryPage:
         """Everything that was ever said in its place, in order of the time from which it was so."""
-        values = _values(scope, memory_id=memory_id, limit=MAX_HISTORY)
+        check_limit(limit, MAX_HISTORY)
+        values = _values(scope, memory_id=memory_id, after=after, limit=limit + 1)
         async with self._database.transaction(scope) as tx:
             await self._get(tx, scope, memory_id)
             rows = await (await tx.execute(_SQL["history_of"], values, binary=True)).fetchall()
-        return list(map(_memory, rows))
+        return _page(list(map(_memory, rows)), limit)
 
     async def explain(self, scope: Scope, memory_id: UUID) -> Explanation:
         """Where it came from, what it replaced, who said it, when it was recalled."""
@@ -253,8 +257,7 @@ class Memory:
 
     async def recall(self, principal: Principal, asked: Recall) -> Recalled:
         """What held, and an event that says that it was recalled."""
-        if not 1 <= asked.top_k <= MAX_PAGE_MEMORIES:
-            raise refused("top_k", f"from 1 to {MAX_PAGE_MEMORIES}")
+        check_limit(asked.top_k, MAX_PAGE_MEMORIES, "top_k")
         async with self._database.transaction(principal.scope) as tx:
             hits = await self._held(tx, principal.scope, asked, None, asked.top_k, None)
         recall_id = uuid4()
@@ -306,7 +309,24 @@ class Memory:
             limit=limit,
         )
         rows = await (await tx.execute(_SQL["memories_held"], values, binary=True)).fetchall()
-        return list(map(_memory, rows))
+        found = list(map(_memory, rows))
+        return found if asked.known_at is None else await self._as_sure_as_then(tx, scope, found, asked.known_at)
+
+    async def _as_sure_as_then(
+        self, tx: Tx, scope: Scope, found: list[StoredMemory], known_at: datetime
+    ) -> list[StoredMemory]:
+        """Facts with the confidence that they had: of those who had told them by then."""
+        ids = [memory.memory_id for memory in found if memory.fact is not None]
+        if not ids:
+            return found
+        values = _values(scope, ids=ids, known_at=known_at)
+        told = dict(await (await tx.execute(_SQL["confidences_told"], values, binary=True)).fetchall())
+        return [
+            memory
+            if memory.fact is None or memory.memory_id not in told
+            else replace(memory, fact=replace(memory.fact, confidence=reduce(_corroborated, told[memory.memory_id])))
+            for memory in found
+        ]
 
     # --- runs and episodes ------------------------------------------------------------------------------------------
 
@@ -320,10 +340,11 @@ class Memory:
         content: Any = None,
         user_id: str | None = None,
     ) -> Run:
-        """`user_id` is for administrators, who run an agent for somebody."""
+        """`user_id` is for administrators, who run an agent for somebody. `content` is sanitised as memory is."""
         check_names(agent=agent, instance=instance, task_type=task_type, session_id=session_id, user_id=user_id)
         run_id = uuid4()
         user_id = self._owner(principal, agent, user_id)
+        given, sanitised = await self._content(agent, "input", content)
         document = {
             "effect": "start_run",
             "event_id": run_id,
@@ -332,11 +353,13 @@ class Memory:
             "instance": instance,
             "task_type": task_type,
             "session_id": session_id,
+            "sanitised": sanitised,
         }
         event = self._own.event(principal, run_id, "memory.run_started", agent, session_id, trace_id=run_id.hex)
-        outcome = await self._own.record(principal, event, document, {"input": content})
+        outcome = await self._own.record(principal, event, document, given)
         turn = (outcome.effect or {}).get("turn", 1)
-        return Run(run_id, agent, instance, task_type, session_id, "running", turn, event.occurred_at, None, user_id)
+        began = event.occurred_at
+        return Run(run_id, agent, instance, task_type, session_id, "running", turn, began, None, user_id, sanitised)
 
     async def add_episode(self, principal: Principal, run_id: UUID, text: str, **more: Any) -> Remembered:
         """What happened in a run, in the tier that the agent's profile gives to episodes."""
@@ -362,31 +385,43 @@ class Memory:
     ) -> Run:
         """The first end counts; ending it again in the same way changes nothing."""
         run = await self.run(principal.scope, run_id)
+        sanitised = None
         if run.status == "running":
-            document = {"effect": "end_run", "event_id": (event_id := uuid4()), "run_id": run_id, "status": status}
+            field = "output" if status == "completed" else "error"
+            given, sanitised = await self._content(run.agent, field, content)
+            document = {
+                "effect": "end_run",
+                "event_id": (event_id := uuid4()),
+                "run_id": run_id,
+                "status": status,
+                "sanitised": sanitised,
+            }
             event = self._own.event(
                 principal, event_id, "memory.run_ended", run.agent, run.session_id, run_id, trace_id=run_id.hex
             )
-            event = msgspec.structs.replace(event, status=status)
-            await self._own.record(
-                principal, event, document, {"output" if status == "completed" else "error": content}
-            )
+            event = replace(event, status=status)
+            await self._own.record(principal, event, document, given)
             run = await self.run(principal.scope, run_id)
         if run.status != status:
             raise Conflict(f"the run is {run.status}")
-        return run
+        return replace(run, sanitised=sanitised)
+
+    async def _content(self, agent: str, field: str, content: Any) -> tuple[dict[str, Any], dict[str, int] | None]:
+        """What a run was given or gave, for its event's payload."""
+        text, sanitised = await self._own.cleaned(agent, field, msgspec.json.encode(content).decode())
+        return {field: msgspec.Raw(text.encode())}, sanitised
 
     async def run(self, scope: Scope, run_id: UUID) -> Run:
         async with self._database.transaction(scope) as tx:
-            row = await (await tx.execute(_SQL["run_by_id"], _values(scope, run_id=run_id), binary=True)).fetchone()
+            values = _values(scope, run_ids=[run_id])
+            row = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such run")
         return Run(*row)  # pyright: ignore[reportCallIssue] (a row is Any)
 
     async def runs(self, scope: Scope, agent: str, instance: str | None = None, limit: int = 100) -> list[Run]:
         """The newest first; the first of an instance is its state."""
-        if not 1 <= limit <= MAX_PAGE_MEMORIES:
-            raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        check_limit(limit, MAX_PAGE_MEMORIES)
         check_names(agent=agent, instance=instance)
         values = _values(scope, agent=agent, instance=instance, before=None, limit=limit)
         async with self._database.transaction(scope) as tx:
@@ -395,8 +430,7 @@ class Memory:
 
     async def episodes(self, scope: Scope, agent: str, limit: int = DEFAULT_EPISODES) -> list[StoredMemory]:
         """The last ones, as an agent needs them when its turn starts, the newest first."""
-        if not 1 <= limit <= MAX_PAGE_MEMORIES:
-            raise refused("limit", f"from 1 to {MAX_PAGE_MEMORIES}")
+        check_limit(limit, MAX_PAGE_MEMORIES)
         check_names(agent=agent)
         async with self._database.transaction(scope) as tx:
             values = _values(scope, agent=agent, limit=limit)
@@ -414,7 +448,11 @@ class Memory:
         await self._own.record(principal, self._own.event(principal, uuid4(), "memory.rule_set", None, None), document)
 
     async def drop_rule(self, principal: Principal, world_id: str, rule_id: str) -> None:
-        if rule_id not in {rule for rule, _, _ in await self.rules(principal.scope, world_id)}:
+        check_names(world_id=world_id, rule_id=rule_id)
+        values = _values(principal.scope, world_id=world_id, rule_id=rule_id)
+        async with self._database.transaction(principal.scope) as tx:
+            found = await (await tx.execute(_SQL["rule_by_id"], values)).fetchone()
+        if found is None:
             raise NotFound("there is no such rule")
         document = {"effect": "drop_rule", "world_id": world_id, "rule_id": rule_id}
         await self._own.record(
@@ -447,6 +485,16 @@ def _memory(row: tuple[Any, ...]) -> StoredMemory:
     sanitised = row[-1] and _decode(row[-1])
     fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:-1], sanitised)
     return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
+
+
+def _corroborated(before: float, by: float) -> float:
+    """Sources that do not know of each other: the chance that both are wrong. As the database reckons it."""
+    return 1 - (1 - before) * (1 - by)
+
+
+def _page(found: list[StoredMemory], limit: int) -> MemoryPage:
+    """`found` has one more than asked for, where there are more."""
+    return MemoryPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
 
 
 def _source(row: tuple[Any, ...], envelopes: dict[UUID, StoredEvent], seen: dict[UUID, bool]) -> MemorySource:

@@ -1,5 +1,6 @@
 """Events of Whence's own: how what memory is told becomes an event with its effect."""
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -11,9 +12,10 @@ from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import Effect, OwnEvent
-from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS
+from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, MAX_PAYLOAD_BYTES
 from whence.memory.profiles import Profiles
-from whence.memory.writing import check_name
+from whence.memory.sanitise import sanitise_json
+from whence.memory.writing import check_name, refused
 from whence.wire import Event
 
 _encode = msgspec.json.Encoder().encode
@@ -29,6 +31,18 @@ class Own:
         """On whom what the agent does hangs: an administrator's own is the workspace's."""
         _, profile = self._profiles.of(agent)
         return principal.scope.user_id if profile.anchor == "user" else None
+
+    async def cleaned(self, agent: str, field: str, sent: str) -> tuple[str, dict[str, int] | None]:
+        """Valid JSON without what the agent's profile keeps out of memory, and how often which of it was found."""
+        if len(sent.encode()) > MAX_PAYLOAD_BYTES:
+            raise refused(field, f"at most {MAX_PAYLOAD_BYTES:,} bytes")
+        name, profile = self._profiles.of(agent)
+        # Beside the event loop: others should not wait until all of its strings were looked through.
+        done = await asyncio.to_thread(sanitise_json, sent, profile.sanitise)
+        if done.refused:
+            what = ", ".join(category.replace("_", " ") for category in done.refused)
+            raise refused(field, f"holds what the profile {name} refuses: {what}")
+        return done.text, {**done.found} or None
 
     def event(
         self,
@@ -81,3 +95,9 @@ def check_names(**names: str | None) -> None:
     for field, value in names.items():
         if value is not None:
             check_name(field, value, MAX_IDENTIFIER_CHARACTERS)
+
+
+def check_limit(limit: int, most: int, field: str = "limit") -> None:
+    """How many a page may have."""
+    if not 1 <= limit <= most:
+        raise refused(field, f"from 1 to {most}")

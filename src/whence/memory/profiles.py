@@ -1,13 +1,15 @@
 """Profiles: which memory an agent may have, and by which rules. Profiles are data; nothing here knows one by name."""
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any, Final, Literal
 
 import msgspec
 
 from whence.errors import FieldError, InvalidInput, SetupError
+from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
 from whence.memory.sanitise import Category, Rule
 from whence.wire import Kind, Tier
 
@@ -21,6 +23,7 @@ _CONFLICTS: Final[dict[Kind, Conflict]] = {
     "semantic": "validity",
     "procedural": "supersede",
 }
+_PLACE: Final = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$(?P<path>[^`\[]*).*)?", re.DOTALL)
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -52,6 +55,7 @@ class Profiles:
         self._profiles = {name: _read(name, given) for name, given in {**built_in, **own}.items()}
         self._agents = dict(agents)
         for agent, name in agents.items():
+            _check_named("agents", agent)
             if name not in self._profiles:
                 raise SetupError(f"setting agents.{agent}: there is no profile {name}; known: {', '.join(self.names)}")
 
@@ -77,7 +81,63 @@ def check_cell(name: str, profile: Profile, tier: Tier, kind: Kind) -> None:
 
 
 def _read(name: str, given: Any) -> Profile:
+    """Raises SetupError that names the profile and its fields: what could never have an effect is a mistake."""
+    _check_named("profiles", name)
     try:
-        return msgspec.convert(given, Profile)
+        profile = msgspec.convert(given, Profile)
     except msgspec.ValidationError as error:
-        raise SetupError(f"setting profiles.{name}: {error}") from None
+        parts = _PLACE.fullmatch(str(error))
+        assert parts is not None
+        raise SetupError(f"setting profiles.{name}{parts['path'] or ''}: {parts['message']}") from None
+    wrong = [f"setting profiles.{name}.{field}: {message}" for field, message in _problems(profile, given)]
+    if wrong:
+        raise SetupError("; ".join(wrong))
+    return profile
+
+
+def _check_named(setting: str, name: str) -> None:
+    """An agent or a profile by this name could not be written of otherwise."""
+    problem = text_problem(name, MAX_IDENTIFIER_CHARACTERS) or ("must not be blank" if not name.strip() else None)
+    if problem is not None:
+        raise SetupError(f"setting {setting}: the name {name[:MAX_IDENTIFIER_CHARACTERS]!r}: {problem}")
+
+
+def _problems(profile: Profile, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What may be said of each field by itself, and makes no sense together with the grid."""
+    kinds = {kind for cells in profile.cells.values() for kind in cells}
+    if not kinds:
+        yield "cells", "has no cell: nothing could be remembered"
+        return
+    for tier, cells in profile.cells.items():
+        if not cells:
+            yield f"cells.{tier}", "has no kind; leave the tier out"
+    yield from _episode_problems(profile, "episodes" in given)
+    by_kind = {"conflict": given.get("conflict", {}), "promotion": profile.promotion, "retention": profile.retention}
+    for field, rules in by_kind.items():
+        for kind in sorted(rules.keys() - kinds):
+            yield f"{field}.{kind}", f"the grid has no {kind} cell"
+    yield from _rule_problems(profile)
+    if profile.canon != "none" and "semantic" not in kinds:
+        yield "canon", "guards semantic memory, and the grid has no semantic cell"
+
+
+def _rule_problems(profile: Profile) -> Iterator[tuple[str, str]]:
+    """What no memory of its kind could come under."""
+    if profile.conflict_of("episodic") != "accumulate":
+        yield "conflict.episodic", "must be accumulate: nothing that happened takes the place of another"
+    for kind, promotion in profile.promotion.items():
+        if promotion == "patterns" and kind != "episodic":
+            yield f"promotion.{kind}", "only episodic memory has patterns"
+        if promotion == "corroborated" and kind == "episodic":
+            yield f"promotion.{kind}", "an episode is told once, so none is corroborated"
+    for kind, retention in profile.retention.items():
+        if not retention.strip():
+            yield f"retention.{kind}", "must not be blank"
+
+
+def _episode_problems(profile: Profile, given: bool) -> Iterator[tuple[str, str]]:
+    """A profile without episodic memory may leave the tier of episodes out."""
+    tiers = [tier for tier, cells in profile.cells.items() if "episodic" in cells]
+    if profile.episodes not in tiers and (tiers or given):
+        known = f"; there is one in {', '.join(tiers)}" if tiers else ""
+        yield "episodes", f"the grid has no {profile.episodes}/episodic cell{known}"

@@ -55,12 +55,18 @@ WHERE m.workspace_id = %(workspace_id)s AND m.agent = %(agent)s AND m.run_id IS 
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
 -- name: history_of
--- All that was ever said where only one thing can be so, in order of the time from which it was so.
+-- All that was ever said where only one thing can be so, in order of the time from which it was so; past the one that
+-- was told at the position `after`.
 SELECT {memory} FROM whence.memories m
 JOIN whence.memories o ON o.workspace_id = m.workspace_id AND o.memory_id = %(memory_id)s
 WHERE m.workspace_id = %(workspace_id)s AND {seen}
   AND (m.memory_id = o.memory_id OR (m.owner = o.owner AND m.agent = o.agent AND m.tier = o.tier
     AND m.anchor = o.anchor AND m.kind = o.kind AND m.conflict_key = o.conflict_key))
+  AND (%(after)s::bigint IS NULL OR (m.valid_at, m.position) > (
+    SELECT a.valid_at, a.position FROM whence.memories a
+    WHERE a.workspace_id = o.workspace_id AND a.owner = o.owner AND a.agent = o.agent AND a.kind = o.kind
+      AND a.position = %(after)s::bigint
+  ))
 ORDER BY m.valid_at, m.position LIMIT %(limit)s::bigint;
 
 -- name: sources_of
@@ -68,6 +74,16 @@ SELECT s.source, s.role, s.event_id, s.position, s.said_by, s.confidence, s.told
 FROM whence.memory_sources s
 WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = %(memory_id)s
 ORDER BY s.position, s.role, s.source LIMIT %(limit)s::bigint;
+
+-- name: confidences_told
+-- How sure those were who had told each memory by then, in order: an event once, however many sources it named.
+SELECT t.memory_id, array_agg(t.confidence ORDER BY t.position)
+FROM (
+    SELECT DISTINCT s.memory_id, s.position, s.confidence FROM whence.memory_sources s
+    WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = ANY (%(ids)s::uuid[])
+      AND s.told_at <= %(known_at)s::timestamptz AND s.confidence IS NOT NULL
+) t
+GROUP BY t.memory_id;
 
 -- name: replaced_by
 -- The memories that ended because of this one.
@@ -116,23 +132,18 @@ WHERE m.workspace_id = %(workspace_id)s AND {seen} AND (
 )
 ORDER BY m.memory_id = %(event_id)s DESC, m.position DESC LIMIT 1;
 
--- name: run_by_id
+-- fragment: run
+-- The fields of wire.Run, in order, of the runs that may be seen.
 SELECT r.run_id, r.agent, r.instance, r.task_type, r.session_id, r.status, r.turn, r.started_at, r.ended_at, r.user_id
 FROM whence.runs r
-WHERE r.workspace_id = %(workspace_id)s AND r.run_id = %(run_id)s
-  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]));
+WHERE r.workspace_id = %(workspace_id)s
+  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]))
 
 -- name: runs_by_id
-SELECT r.run_id, r.agent, r.instance, r.task_type, r.session_id, r.status, r.turn, r.started_at, r.ended_at, r.user_id
-FROM whence.runs r
-WHERE r.workspace_id = %(workspace_id)s AND r.run_id = ANY (%(run_ids)s::uuid[])
-  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]));
+{run} AND r.run_id = ANY (%(run_ids)s::uuid[]);
 
 -- name: runs_of_agent
-SELECT r.run_id, r.agent, r.instance, r.task_type, r.session_id, r.status, r.turn, r.started_at, r.ended_at, r.user_id
-FROM whence.runs r
-WHERE r.workspace_id = %(workspace_id)s AND r.agent = %(agent)s
-  AND (%(user_id)s::text IS NULL OR r.owner = ANY (ARRAY['', %(user_id)s::text]))
+{run} AND r.agent = %(agent)s
   AND (%(instance)s::text IS NULL OR r.instance = %(instance)s)
   AND (%(before)s::bigint IS NULL OR r.position < %(before)s::bigint)
 ORDER BY r.position DESC LIMIT %(limit)s::bigint;
@@ -175,6 +186,10 @@ WHERE s.workspace_id = %(workspace_id)s AND s.selection_id = %(selection_id)s
 SELECT c.rule_id, c.body, c.updated_at FROM whence.canon_rules c
 WHERE c.workspace_id = %(workspace_id)s AND c.world_id = %(world_id)s
 ORDER BY c.rule_id LIMIT %(limit)s::bigint;
+
+-- name: rule_by_id
+SELECT 1 FROM whence.canon_rules c
+WHERE c.workspace_id = %(workspace_id)s AND c.world_id = %(world_id)s AND c.rule_id = %(rule_id)s;
 
 -- name: own_events
 -- The next events that memory is made of.

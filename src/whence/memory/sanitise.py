@@ -4,9 +4,12 @@ Rules find it, not a model, so the answer is the same every time and needs no ne
 and never by its value: the counts may be logged, the values may not.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from whence.memory.credentials import api_keys, connection_strings, jwts, private_keys
 from whence.memory.personal import cards, emails, ibans, national_ids, phones
@@ -29,6 +32,9 @@ Rule = Literal["replace", "refuse", "keep"]
 MAX_PASSES = 4
 """Over one text. What a replacement brings closer to a telling word may be found by the next pass."""
 
+MIN_CHARACTERS = 5
+"""Of a string in JSON; a shorter one holds nothing that could be found."""
+
 
 class _Finder(NamedTuple):
     find: Callable[[str], Iterator[tuple[int, int]]]
@@ -49,6 +55,9 @@ _FINDERS: dict[Category, _Finder] = {
     "phone": _Finder(phones, digits=7),
 }
 """From the most specific to the least: of findings of the same length the first one names what was found."""
+
+_STRING = re.compile(r'("(?:[^"\\]|\\.)*+")(\s*+:\s*+)?')
+"""Of JSON that is valid; one that is followed by a colon is a name."""
 
 _RANK = {category: rank for rank, category in enumerate(_FINDERS)}
 
@@ -77,6 +86,40 @@ def sanitise(text: str, rules: Mapping[Category, Rule]) -> Sanitised:
             break
         counts.update(finding.category for finding in findings)
         text = _replaced(text, findings)
+    return _told(text, counts, rules)
+
+
+def sanitise_json(text: str, rules: Mapping[Category, Rule]) -> Sanitised:
+    """The same for valid JSON: each of its strings by itself, with the name that it stands under, which may give it
+    away. Names, numbers and everything else stay as they were sent, digit by digit."""
+    counts: Counter[Category] = Counter()
+    parts: list[str] = []
+    name, last, after = "", 0, -1
+    for match in _STRING.finditer(text):
+        if match[2] is not None:
+            name, after = match[1], match.end()
+            continue
+        if match.end() - match.start() < MIN_CHARACTERS + 2:
+            continue
+        done = _sanitise_named(name if match.start() == after else "", match[1], rules)
+        if done.found:
+            counts.update(done.found)
+            parts += (text[last : match.start()], msgspec.json.encode(done.text).decode())
+            last = match.end()
+    return _told("".join((*parts, text[last:])), counts, rules)
+
+
+def _sanitise_named(name: str, literal: str, rules: Mapping[Category, Rule]) -> Sanitised:
+    value: str = msgspec.json.decode(literal)
+    if name:
+        before = f"{msgspec.json.decode(name)}: "
+        done = sanitise(before + value, rules)
+        if done.text.startswith(before):
+            return done._replace(text=done.text.removeprefix(before))
+    return sanitise(value, rules)
+
+
+def _told(text: str, counts: Counter[Category], rules: Mapping[Category, Rule]) -> Sanitised:
     found: dict[Category, int] = {category: counts[category] for category in _FINDERS if counts[category]}
     refused: list[Category] = [category for category in found if rules.get(category) == "refuse"]
     return Sanitised(text, found, tuple(refused))

@@ -19,7 +19,7 @@ from whence.db.queries import load
 from whence.errors import Conflict, Forbidden, NotFound, Unavailable
 from whence.identity import Principal
 from whence.ledger import Ledger
-from whence.memory.own import Own, check_names, not_stored
+from whence.memory.own import Own, check_limit, check_names, not_stored
 from whence.memory.profiles import Profiles
 from whence.memory.writing import refused
 from whence.wire import Workflow, WorkflowOutcome, WorkflowPage, WorkflowSelection
@@ -41,9 +41,9 @@ class Workflows:
         self._dice = dice
 
     async def add(self, principal: Principal, agent: str, task_type: str, name: str, spec: bytes) -> Workflow:
-        """Adds a variant; `spec` is a JSON object. The same sent again is the one that is there."""
+        """Adds a variant; `spec` is a JSON object, sanitised as memory is. The same sent again is the one there is."""
         check_names(agent=agent, task_type=task_type, name=name)
-        text = _object_text(spec)
+        text, sanitised = await self._own.cleaned(agent, "spec", _object_text(spec))
         workflow_id = uuid4()
         user_id = self._own.owner(principal, agent)
         document = {
@@ -55,18 +55,19 @@ class Workflows:
             "task_type": task_type,
             "name": name,
             "spec": text,
+            "sanitised": sanitised,
         }
         event = self._own.event(principal, workflow_id, "memory.workflow_added", agent, None)
         outcome = await self._own.offer(principal, event, document)
         if outcome.status == "accepted":
-            return await self.get(principal.scope, workflow_id)
+            return msgspec.structs.replace(await self.get(principal.scope, workflow_id), sanitised=sanitised)
         found = await self._in_use(principal.scope, [user_id or ""], agent, task_type)
         same = next((workflow for workflow in found if workflow.name == name), None)
         if same is None:
             raise not_stored(outcome)
         if bytes(same.spec) != text.encode():
             raise Conflict(f"the variant {name} has another spec; retire it first, or give this one another name")
-        return same
+        return msgspec.structs.replace(same, sanitised=sanitised)
 
     async def select(self, principal: Principal, agent: str, task_type: str) -> WorkflowSelection:
         """Draws a variant of the caller's or of the workspace's. Its outcome is for `record_outcome`."""
@@ -146,8 +147,7 @@ class Workflows:
         limit: int = MAX_PAGE_WORKFLOWS,
     ) -> WorkflowPage:
         """Variants with what is known of each, retired ones too, the newest first."""
-        if not 1 <= limit <= MAX_PAGE_WORKFLOWS:
-            raise refused("limit", f"from 1 to {MAX_PAGE_WORKFLOWS}")
+        check_limit(limit, MAX_PAGE_WORKFLOWS)
         check_names(agent=agent, task_type=task_type)
         values = {
             "workspace_id": scope.workspace_id,

@@ -159,8 +159,15 @@ def _halves(vector: npt.NDArray[np.float32]) -> bytes:
 
 
 def normal(text: str) -> str:
-    """How texts are compared: without regard to case, width and space."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    """How texts are compared: without regard to case, width, space and signs that are not seen."""
+    if not text.isascii():
+        text = "".join(filter(_is_seen, unicodedata.normalize("NFKC", text)))
+    return " ".join(text.casefold().split())
+
+
+def _is_seen(sign: str) -> bool:
+    """Unlike spaces without a width, joiners, soft hyphens and marks of direction."""
+    return unicodedata.category(sign) != "Cf"
 
 
 def hash_of(text: str) -> str:
@@ -285,7 +292,7 @@ def check_name(field: str, text: str, limit: int) -> None:
         raise refused(field, problem)
     if BETWEEN in text:
         raise refused(field, "must not contain the control character U+001F")
-    if not text.strip():
+    if not any(_is_seen(sign) and not sign.isspace() for sign in text):
         raise refused(field, "must not be blank")
 
 

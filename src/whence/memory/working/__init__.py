@@ -14,6 +14,7 @@ from whence.db import EVERY_WORKSPACE, Database, Scope
 from whence.db.queries import load
 from whence.errors import FieldError, InvalidInput, NotFound, TooLarge
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, check_text
+from whence.memory.writing import refused
 from whence.wire import WorkingEntry, WorkingKey, WorkingKeys, WorkingStored
 
 MAX_INSTANCE_BYTES = 131_072
@@ -39,7 +40,7 @@ class Working:
         once, and what has expired does not count.
         """
         if not MIN_TTL_S <= ttl_s <= MAX_TTL_S:
-            raise _invalid("ttl_s", f"from {MIN_TTL_S} to {MAX_TTL_S:,} seconds")
+            raise refused("ttl_s", f"from {MIN_TTL_S} to {MAX_TTL_S:,} seconds")
         values = self._values(scope, agent, instance, key)
         text = _json_text(key, value)
         expires_at: datetime = values["now"] + timedelta(seconds=ttl_s)
@@ -111,13 +112,9 @@ def _json_text(key: str, value: bytes) -> str:
         msgspec.json.decode(value)
         return value.decode()
     except RecursionError:
-        raise _invalid("value", "is nested too deeply") from None
+        raise refused("value", "is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _invalid("value", f"is not valid JSON: {error}") from None
-
-
-def _invalid(field: str, message: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {message}", (FieldError(field, message),))
+        raise refused("value", f"is not valid JSON: {error}") from None
 
 
 def _too_large(message: str) -> TooLarge:

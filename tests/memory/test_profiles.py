@@ -1,0 +1,82 @@
+"""Profiles of an installation's own: what makes no sense is told when they are loaded, by profile and field."""
+
+from typing import Any
+
+import pytest
+
+from whence.errors import SetupError
+from whence.memory.profiles import Profiles
+
+CELLS = {"session": {"episodic": "dominant"}, "persistent": {"semantic": "permitted"}}
+SOUND: dict[str, Any] = {"cells": CELLS, "episodes": "session"}
+FACTS_ONLY: dict[str, Any] = {"cells": {"persistent": {"semantic": "dominant"}}}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        SOUND,
+        FACTS_ONLY,
+        {**SOUND, "canon": "primary", "conflict": {"semantic": "accumulate"}, "retention": {"episodic": "a month"}},
+        {**SOUND, "promotion": {"episodic": "patterns", "semantic": "corroborated"}, "sanitise": {"card": "refuse"}},
+    ],
+)
+def test_a_sound_profile_is_loaded(given: dict[str, Any]) -> None:
+    profiles = Profiles({"support": given}, {"helpdesk": "support"})
+    assert profiles.of("helpdesk") == ("support", profiles.named("support"))
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "message"),
+    [
+        ({"cells": CELLS}, "episodes", "no persistent/episodic cell; there is one in session"),
+        ({**SOUND, "episodes": "interaction"}, "episodes", "no interaction/episodic cell; there is one in session"),
+        ({**FACTS_ONLY, "episodes": "persistent"}, "episodes", "no persistent/episodic cell"),
+        ({**SOUND, "episodes": "forever"}, "episodes", "Invalid enum value 'forever'"),
+        ({"cells": {}}, "cells", "has no cell"),
+        ({"cells": {"session": {}}}, "cells", "has no cell"),
+        ({**SOUND, "cells": {**CELLS, "interaction": {}}}, "cells.interaction", "has no kind"),
+        ({**SOUND, "cells": {"forever": {}}}, "cells", "Invalid enum value 'forever'"),
+        ({**SOUND, "conflict": {"procedural": "supersede"}}, "conflict.procedural", "no procedural cell"),
+        ({**SOUND, "conflict": {"episodic": "supersede"}}, "conflict.episodic", "must be accumulate"),
+        ({**SOUND, "promotion": {"procedural": "none"}}, "promotion.procedural", "no procedural cell"),
+        ({**SOUND, "promotion": {"semantic": "patterns"}}, "promotion.semantic", "only episodic memory has patterns"),
+        ({**SOUND, "promotion": {"episodic": "corroborated"}}, "promotion.episodic", "none is corroborated"),
+        ({**SOUND, "retention": {"procedural": "long"}}, "retention.procedural", "no procedural cell"),
+        ({**SOUND, "retention": {"episodic": " "}}, "retention.episodic", "must not be blank"),
+        ({"cells": {"session": CELLS["session"]}, "episodes": "session", "canon": "backstop"}, "canon", "no semantic"),
+        ({**SOUND, "sanitise": {"mail": "replace"}}, "sanitise", "Invalid enum value 'mail'"),
+        ({**SOUND, "sanitise": {"email": "hide"}}, "sanitise", "Invalid enum value 'hide'"),
+    ],
+)
+def test_what_makes_no_sense_is_told_by_profile_and_field(given: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(SetupError) as refused:
+        Profiles({"support": given}, {})
+    assert refused.value.detail.startswith(f"setting profiles.support.{field}: ")
+    assert message in refused.value.detail
+
+
+def test_an_unknown_or_missing_field_is_told_with_its_profile() -> None:
+    for given, message in (({**SOUND, "colour": "red"}, "`colour`"), ({"episodes": "session"}, "`cells`")):
+        with pytest.raises(SetupError, match=rf"setting profiles\.support: .*{message}"):
+            Profiles({"support": given}, {})
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    given = {**SOUND, "episodes": "persistent", "conflict": {"episodic": "validity"}}
+    with pytest.raises(SetupError) as refused:
+        Profiles({"support": given}, {})
+    assert [part.split(":")[0] for part in refused.value.detail.split("; setting ")] == [
+        "setting profiles.support.episodes",
+        "profiles.support.conflict.episodic",
+    ]
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 257])
+def test_names_that_nothing_could_have_are_refused(name: str) -> None:
+    with pytest.raises(SetupError, match="setting profiles: the name"):
+        Profiles({name: SOUND}, {})
+    with pytest.raises(SetupError, match="setting agents: the name"):
+        Profiles({}, {name: "gateway"})
+    with pytest.raises(SetupError, match=r"setting agents\.helpdesk: there is no profile lost"):
+        Profiles({}, {"helpdesk": "lost"})
