@@ -1,25 +1,54 @@
 """`whence remember` and `whence explain`, and the memory's part of `whence rebuild`: memory for people."""
 
+from typing import Annotated
 from uuid import UUID
 
-import msgspec
+import typer
 from rich.console import Console
 
 from whence.app import App
-from whence.cli.tail import shown
-from whence.cli.terminal import must_exist, print_plain, progress
-from whence.db import Scope
-from whence.identity import ADMIN_USER, Principal
+from whence.cli.command import InWorkspace, command
+from whence.cli.terminal import print_json, progress, shown
+from whence.memory.profiles import DEFAULT_PROFILE
 from whence.memory.rebuild import MemoryReport, rebuild
-from whence.wire import Explanation, MemorySource, Remember
+from whence.wire import Explanation, Kind, MemorySource, Remember, Remembered, Tier
+
+commands = typer.Typer()
 
 
-async def run_remember(app: App, workspace: str, request: Remember, as_json: bool) -> None:
-    await must_exist(app, workspace)
-    done = await app.memory.remember(Principal(workspace, ADMIN_USER, is_admin=True), request)
-    if as_json:
-        print_plain(msgspec.json.encode(done).decode())
-        return
+@command(commands, "remember")
+async def remember(  # noqa: PLR0913, PLR0917 (options of a command)
+    call: InWorkspace,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to remember.")],
+    user: Annotated[str | None, typer.Option(help="Whose memory it is.")] = None,
+    agent: Annotated[str, typer.Option(help="The agent whose memory it is.")] = DEFAULT_PROFILE,
+    tier: Annotated[Tier, typer.Option(help="How long it stays.")] = "persistent",
+    kind: Annotated[Kind, typer.Option(help="What it is.")] = "semantic",
+    session: Annotated[str | None, typer.Option(help="The session, for that tier.")] = None,
+    interaction: Annotated[str | None, typer.Option(help="The thread, for that tier.")] = None,
+    world: Annotated[str | None, typer.Option(help="The world whose canon it must not repeat.")] = None,
+    key: Annotated[str | None, typer.Option(help="What a procedure is for.")] = None,
+) -> None:
+    """Remember something."""
+    request = Remember(
+        agent=agent,
+        tier=tier,
+        kind=kind,
+        text=text,
+        user_id=user,
+        session_id=session,
+        interaction_id=interaction,
+        world_id_context=world,
+        key=key,
+    )
+    done = await call.app.memory.remember(await call.principal(), request)
+    if call.as_json:
+        print_json(done)
+    else:
+        tell_remembered(done)
+
+
+def tell_remembered(done: Remembered) -> None:
     console = Console(highlight=False, soft_wrap=True)
     known = "" if done.status == "stored" else " (it was known already)"
     console.print(f"remembered as {done.memory_id}{known}")
@@ -31,11 +60,14 @@ async def run_remember(app: App, workspace: str, request: Remember, as_json: boo
         console.print(warning, style="yellow")
 
 
-async def show_explanation(app: App, workspace: str, memory_id: UUID, as_json: bool) -> None:
-    await must_exist(app, workspace)
-    told = await app.memory.explain(Scope(workspace), memory_id)
-    if as_json:
-        print_plain(msgspec.json.encode(told).decode())
+@command(commands, "explain")
+async def explain(
+    call: InWorkspace, memory: Annotated[UUID, typer.Argument(metavar="ID", help="The id of a memory.")]
+) -> None:
+    """Why a memory is believed, since when, and who says so."""
+    told = await call.app.memory.explain((await call.principal()).scope, memory)
+    if call.as_json:
+        print_json(told)
     else:
         _tell(Console(highlight=False, soft_wrap=True), told)
 
