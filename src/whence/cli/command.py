@@ -4,9 +4,11 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
+import msgspec
 import typer
 import uvloop
 
@@ -25,6 +27,28 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
+def moment(text: str) -> datetime:
+    """As commands show it: UTC, unless it says otherwise."""
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter("is not a time such as 2026-07-01, 2026-07-01 12:00 or 2026-07-01T12:00:00Z") from None
+    return given.replace(tzinfo=given.tzinfo or UTC)
+
+
+def position(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 63:
+        raise typer.BadParameter("is not a position: a number from 1")
+    return int(text)
+
+
+def json_value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        raise typer.BadParameter("is not valid JSON; a text needs its quotes: '\"hello\"'") from None
+
+
 DataDir = Annotated[
     Path | None,
     typer.Option(
@@ -40,6 +64,10 @@ DatabaseUrl = Annotated[
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
     typer.Option(help="The least severe log line that is written.", show_default="info"),
+]
+Before = Annotated[
+    int | None,
+    typer.Option(parser=position, metavar="POSITION", help="Only what was recorded before this position."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

@@ -9,7 +9,7 @@ import typer
 
 from whence.app import DEFAULT_WORKSPACE, ensure_default_workspace, keep_admin_key
 from whence.cli.command import Call, InWorkspace, command
-from whence.cli.terminal import print_json, print_plain, print_table
+from whence.cli.terminal import print_json, print_plain, print_table, to_minute
 from whence.identity import ADMIN_USER
 
 workspaces = typer.Typer(no_args_is_help=True, help="Workspaces: who is kept apart from whom.")
@@ -70,7 +70,7 @@ async def list_users(call: InWorkspace) -> None:
         return
     print_table(
         ("user", "role", "keys", "since"),
-        ((row.user_id, row.role, str(row.live_keys), f"{row.created_at:%Y-%m-%d %H:%M}") for row in rows),
+        ((row.user_id, row.role, str(row.live_keys), to_minute(row.created_at)) for row in rows),
     )
 
 
