@@ -1,5 +1,6 @@
 """Memory over HTTP, as another program sees it."""
 
+import json
 import uuid
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -75,6 +76,16 @@ def test_each_item_of_a_batch_stands_for_itself(ann: httpx.Client) -> None:
     assert (body["stored"], body["rejected"]) == (2, 3)
     fields = [result["errors"][0]["field"] for result in body["results"] if "errors" in result]
     assert fields == ["tier", "tier", "text"]
+
+
+def test_an_item_that_is_not_unicode_costs_only_itself(ann: httpx.Client) -> None:
+    items = b",".join(json.dumps(note(text)).encode() for text in ("one", "two"))
+    answer = ann.post("/v1/memories", content=b'{"memories":[%s]}' % items.replace(b"two", b"\xff"))
+    assert answer.status_code == 200, answer.text
+    assert [item.get("errors") for item in answer.json()["results"]] == [
+        None,
+        [{"field": "body", "message": "is not valid Unicode"}],
+    ]
 
 
 @pytest.mark.parametrize(

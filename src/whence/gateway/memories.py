@@ -8,7 +8,7 @@ import msgspec
 from litestar import delete, get, post, put
 from litestar.params import FromPath, QueryParameter
 
-from whence.errors import Forbidden
+from whence.errors import FieldError, Forbidden
 from whence.gateway.body import decode_as, read_as, read_body
 from whence.gateway.events import MAX_POSITION, Caller, TheApp, Wanted
 from whence.gateway.problems import field_error
@@ -114,6 +114,9 @@ def _item(raw: msgspec.Raw) -> Remember | RememberedItem:
         return _one.decode(raw)
     except msgspec.ValidationError as error:
         return RememberedItem(errors=(field_error(error, Remember),))
+    except UnicodeDecodeError:
+        # Whether text is Unicode is seen only when it is decoded, not when a batch is taken apart.
+        return RememberedItem(errors=(FieldError("body", "is not valid Unicode"),))
 
 
 @get("/v1/memories", summary="What is remembered, the newest first")
