@@ -1,6 +1,8 @@
-"""`whence remember`, `explain` and the memory's part of `rebuild` as a person or a script uses them."""
+"""`whence remember`, `explain`, `memory` and the memory's part of `rebuild` as a person or a script uses them."""
 
 import json
+import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,21 @@ from psycopg import Connection
 
 from conftest import Workspace, whence
 from whence.app import App
+from whence.wire import Fact, Remember
+
+LONG = "Ann prefers tea over coffee in the mornings, and never drinks any after six in the evening"
+
+
+def fact(city: str, year: int) -> Remember:
+    return Remember(
+        agent="gateway",
+        tier="persistent",
+        kind="semantic",
+        text=f"Ann lives in {city}",
+        user_id="ann",
+        fact=Fact("Ann", "lives in", city),
+        valid_at=datetime(year, 1, 1, tzinfo=UTC),
+    )
 
 
 @pytest.fixture
@@ -55,3 +72,91 @@ def test_a_rebuild_compares_memory_too(where: tuple[str | Path, ...], workspace:
     answer = json.loads(whence("rebuild", "--json", *where).stdout)
     assert answer["memory"]["replaced"] is True
     assert whence("rebuild", "--verify", *where).returncode == 0
+
+
+async def test_memories_are_listed_with_ids_to_go_on_with(
+    app: App, workspace: Workspace, where: tuple[str | Path, ...]
+) -> None:
+    old, new = await app.memory.remember_all(workspace.admin, [fact("Oslo", 2020), fact("Bergen", 2024)])
+    assert old.remembered is not None
+    assert new.remembered is not None
+    done = whence("memory", "list", "--subject", "ann", *where)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["memory", "text"]
+    assert lines[1].rstrip() == f"{new.remembered.memory_id}  Ann lives in Bergen"
+    assert lines[2].rstrip() == "since 2024-01-01 00:00                semantic, persistent, gateway of ann"
+    then = ("--as-of", "2020-06-01", "--kind", "semantic", "--tier", "persistent", "--agent", "gateway")
+    assert str(old.remembered.memory_id) in whence("memory", "list", *then, *where).stdout
+    page = json.loads(whence("memory", "list", "--json", *then, *where).stdout)
+    assert [item["text"] for item in page["memories"]] == ["Ann lives in Oslo"]
+    assert whence("memory", "list", "--known-at", "2020-06-01T00:00:00+02:00", *where).stdout == (
+        "nothing is remembered\n"
+    )
+
+
+async def test_a_long_list_is_told_in_pages_and_a_long_text_is_cut(
+    app: App, workspace: Workspace, where: tuple[str | Path, ...]
+) -> None:
+    notes = [Remember(agent="sdr", tier="persistent", kind="semantic", text=text) for text in ("first", LONG)]
+    await app.memory.remember_all(workspace.admin, notes)
+    _, row, _, more = whence("memory", "list", "--limit", "1", *where).stdout.splitlines()
+    assert row.endswith("…")
+    assert len(row) == 80
+    assert more == "more: --before 2"
+    assert "first" in whence("memory", "list", *more.split()[1:], *where).stdout
+
+
+async def test_a_memory_is_shown_with_its_history_and_forgotten(
+    app: App, workspace: Workspace, where: tuple[str | Path, ...]
+) -> None:
+    await app.identity.add_user(workspace.workspace_id, "ann")
+    await app.identity.add_user(workspace.workspace_id, "bob")
+    old = await app.memory.remember(workspace.admin, fact("Oslo", 2020))
+    new = await app.memory.remember(workspace.admin, fact("Bergen", 2024))
+    told = whence("memory", "show", str(old.memory_id), "-u", "ann", *where).stdout
+    for words in ("held         2020-01-01 00:00 to 2024-01-01 00:00 UTC", f"replaced by  {new.memory_id}"):
+        assert words in told
+    assert json.loads(whence("memory", "show", str(old.memory_id), "--json", *where).stdout)["user_id"] == "ann"
+    for verb in ("show", "history", "forget"):
+        hidden = whence("memory", verb, str(old.memory_id), "-u", "bob", *where)
+        assert (hidden.returncode, hidden.stderr) == (1, "whence: there is no such memory\n")
+    assert whence("memory", "forget", str(new.memory_id), "--user", "ann", *where).stdout == "forgotten\n"
+    assert json.loads(whence("memory", "forget", str(new.memory_id), "--json", *where).stdout)["deleted_at"]
+    lines = whence("memory", "history", str(old.memory_id), *where).stdout.splitlines()
+    assert [line.split("  ")[1].rstrip() for line in lines[1::2]] == ["Ann lives in Oslo", "Ann lives in Bergen"]
+    assert "forgotten" in lines[-1]
+    listed = json.loads(whence("memory", "history", str(old.memory_id), "--json", *where).stdout)["memories"]
+    assert [item["memory_id"] for item in listed] == [str(old.memory_id), str(new.memory_id)]
+
+
+async def test_what_was_called_wrongly_or_is_not_there_is_told(
+    app: App, workspace: Workspace, where: tuple[str | Path, ...]
+) -> None:
+    for arguments, said in (
+        (("memory", "show", str(uuid.uuid4())), "whence: there is no such memory\n"),
+        (("memory", "list", "--user", "eve"), f"whence: there is no user eve in the workspace {where[1]}\n"),
+        (("explain", str(uuid.uuid4()), "-u", "eve"), f"whence: there is no user eve in the workspace {where[1]}\n"),
+        (("memory", "list", "--agent", ""), "whence: agent: 1 to 256 characters\n"),
+    ):
+        done = whence(*arguments, *where)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+    for arguments in (
+        ("list", "--as-of", "yesterday"),
+        ("list", "--tier", "nowhere"),
+        ("list", "--limit", "0"),
+        ("list", "--before", str(1 << 63)),
+        ("show", "x"),
+    ):
+        assert whence("memory", *arguments, *where).returncode == 2, arguments
+
+
+async def test_a_text_tells_the_terminal_nothing(app: App, workspace: Workspace, where: tuple[str | Path, ...]) -> None:
+    note = Remember(agent="sdr", tier="persistent", kind="semantic", text="[red]a\x1b[31m\u202eb")
+    done = await app.memory.remember(workspace.admin, note)
+    for arguments in (("list",), ("show", str(done.memory_id)), ("list", "--json")):
+        shown = whence("memory", *arguments, *where).stdout
+        assert "[red]a" in shown
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown

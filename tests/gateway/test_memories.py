@@ -1,14 +1,17 @@
 """Memory over HTTP, as another program sees it."""
 
+import json
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
 
 from conftest import Server, Workspace
+from samples import sample
 from whence.app import App
+from whence.graph.intents import Intent
 
 RULE = "A change set is refused by the gate of conformity unless two people of the team have signed its review."
 
@@ -77,6 +80,16 @@ def test_each_item_of_a_batch_stands_for_itself(ann: httpx.Client) -> None:
     assert fields == ["tier", "tier", "text"]
 
 
+def test_an_item_that_is_not_unicode_costs_only_itself(ann: httpx.Client) -> None:
+    items = b",".join(json.dumps(note(text)).encode() for text in ("one", "two"))
+    answer = ann.post("/v1/memories", content=b'{"memories":[%s]}' % items.replace(b"two", b"\xff"))
+    assert answer.status_code == 200, answer.text
+    assert [item.get("errors") for item in answer.json()["results"]] == [
+        None,
+        [{"field": "body", "message": "is not valid Unicode"}],
+    ]
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -92,6 +105,49 @@ def test_bad_input_names_its_field(ann: httpx.Client, body: dict[str, Any], fiel
     answer = ann.post("/v1/memories", json=body)
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["field"] == field
+
+
+TIERS = "must be one of interaction, session, persistent"
+KINDS = "must be one of episodic, semantic, procedural"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "said"),
+    [
+        ("/v1/memories", note(tier="forever"), "tier", TIERS),
+        ("/v1/memories", note(kind=""), "kind", KINDS),
+        ("/v1/recall", {"tiers": ["session", "x"]}, "tiers[1]", TIERS),
+        ("/v1/events", sample(status="done"), "status", "must be one of pending, running, completed, failed, timeout"),
+        ("/v1/context", {"query": "why", "intent": "x"}, "intent", f"must be one of {', '.join(get_args(Intent))}"),
+    ],
+)
+def test_a_field_with_a_few_values_lists_them(
+    ann: httpx.Client, path: str, body: dict[str, Any], field: str, said: str
+) -> None:
+    answer = ann.post(path, json=body)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"] == [{"field": field, "message": said}]
+    assert answer.json()["detail"] == f"{field}: {said}"
+
+
+def test_items_of_a_batch_and_parameters_list_them_too(ann: httpx.Client) -> None:
+    answer = ann.post("/v1/memories", json={"memories": [note(), note(tier="forever")]})
+    assert answer.json()["results"][1]["errors"] == [{"field": "tier", "message": TIERS}]
+    answer = ann.get("/v1/memories", params={"kind": "x", "tier": "y", "limit": 0})
+    assert answer.status_code == 422, answer.text
+    told = {error["field"]: error["message"] for error in answer.json()["errors"]}
+    assert (told["kind"], told["tier"]) == (KINDS, TIERS)
+    assert f"kind: {KINDS}" in answer.json()["detail"]
+    answer = ann.get(f"/v1/events/{uuid.uuid4()}/lineage", params={"direction": "left"})
+    assert answer.json()["errors"] == [{"field": "direction", "message": "must be one of up, down"}]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/v1/memories"), ("POST", "/v1/context"), ("PUT", "/v1/working/a/i/k")]
+)
+def test_a_body_that_must_say_something_is_not_left_out(ann: httpx.Client, method: str, path: str) -> None:
+    answer = ann.request(method, path)
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed_body")
 
 
 def test_what_is_somebody_elses_is_not_there(ann: httpx.Client, bob: httpx.Client) -> None:

@@ -11,12 +11,19 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psycopg
+import typer
+from rich.console import Console
+from rich.table import Table
 
 from whence.app import admin_key_file
+from whence.cli.command import AsJson, DatabaseUrl, DataDir
+from whence.cli.terminal import print_json
 from whence.db import embedded
 from whence.db.migrate import MINIMUM_SERVER_VERSION, pending, reason
 from whence.errors import SetupError
-from whence.settings import Settings
+from whence.settings import Settings, load_settings
+
+commands = typer.Typer()
 
 MIN_FREE_BYTES = 1 << 30
 
@@ -27,8 +34,20 @@ class Finding:
     check: str
     found: str
 
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
+
+@commands.command()
+def doctor(as_json: AsJson = False, data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
+    """Check the installation and say what to do about what is wrong. Changes nothing."""
+    findings = examine(load_settings({"data_dir": data_dir, "database_url": database_url}))
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        table = Table("", "check", "found", box=None, pad_edge=False, header_style="bold")
+        for finding in findings:
+            table.add_row("[green]ok[/]" if finding.ok else "[red]!![/]", finding.check, finding.found)
+        Console().print(table)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
 
 
 def examine(settings: Settings) -> list[Finding]:

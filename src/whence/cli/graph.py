@@ -1,49 +1,49 @@
 """`whence lineage` and `whence rebuild`: the graph for people."""
 
-import json
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated
 from uuid import UUID
 
-import msgspec
+import typer
 from rich.console import Console
 
-from whence.app import App
 from whence.cli import memory
+from whence.cli.command import InWorkspace, command
 from whence.cli.lineage import print_lineage
-from whence.cli.memory import rebuild_memory, tell_memory
-from whence.cli.terminal import must_exist, print_plain, progress
-from whence.db import Scope
+from whence.cli.terminal import print_json, progress
 from whence.errors import SetupError
-from whence.graph import Bounds
+from whence.graph.bounds import DEFAULT_NODES, MAX_DEPTH, MAX_NODES, Bounds
 from whence.graph.picture import svg
 from whence.graph.prov import document
 from whence.graph.rebuild import Report, rebuild
 
-
-class Output(NamedTuple):
-    """Where a lineage goes besides the terminal."""
-
-    graph: Path | None
-    prov: Path | None
-    as_json: bool
+commands = typer.Typer()
 
 
-async def show_lineage(
-    app: App, workspace: str, event_id: UUID, direction: Literal["up", "down"], bounds: Bounds, output: Output
+@command(commands, "lineage")
+async def lineage(
+    call: InWorkspace,
+    event: Annotated[UUID, typer.Argument(metavar="EVENT", help="The id of an event.")],
+    down: Annotated[bool, typer.Option("--down", help="What came of it, instead of what caused it.")] = False,
+    depth: Annotated[int, typer.Option(min=1, max=MAX_DEPTH, help="At most so many steps away.")] = MAX_DEPTH,
+    nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="At most so many events.")] = DEFAULT_NODES,
+    graph: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it into an SVG file.")] = None,
+    prov: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as W3C PROV-JSON.")] = None,
 ) -> None:
-    await must_exist(app, workspace)
+    """Why did this happen: an event, what caused it, and what caused that."""
+    scope = (await call.principal()).scope
     # Where no server is running, nobody else has brought the graph up to date.
-    await app.projector.catch_up(workspace)
-    atlas = await app.graph.lineage(Scope(workspace), event_id, direction, bounds, content=True)
-    if output.graph is not None:
-        _write(output.graph, svg(atlas).encode())
-    if output.prov is not None:
-        _write(output.prov, document(atlas, workspace))
-    if output.as_json:
-        print_plain(msgspec.json.encode(atlas).decode())
+    await call.app.projector.catch_up(call.workspace)
+    direction = "down" if down else "up"
+    atlas = await call.app.graph.lineage(scope, event, direction, Bounds(depth, nodes), content=True)
+    if graph is not None:
+        _write(graph, svg(atlas).encode())
+    if prov is not None:
+        _write(prov, document(atlas, call.workspace))
+    if call.as_json:
+        print_json(atlas)
     else:
-        print_lineage(Console(highlight=False), atlas, str(event_id))
+        print_lineage(Console(highlight=False), atlas, str(event))
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -53,19 +53,25 @@ def _write(path: Path, content: bytes) -> None:
         raise SetupError(f"{path} cannot be written: {error.strerror}") from error
 
 
-async def run_rebuild(app: App, workspace: str, verify: bool, as_json: bool) -> bool:
-    """Rebuilds memory and graph with a bar on the terminal; says whether what was in use was equal."""
-    await must_exist(app, workspace)
-    remembered = await rebuild_memory(app, workspace, verify)
+@command(commands, "rebuild")
+async def run_rebuild(
+    call: InWorkspace,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare only, and leave what is in use as it is.")] = False,
+) -> None:
+    """Build the graph and the memory again from the ledger, compare them with those in use, and replace those."""
+    await call.principal()
+    app = call.app
+    remembered = await memory.rebuild_memory(app, call.workspace, verify)
     with progress("graph from the ledger") as advance:
-        report = await rebuild(app.database, app.projector, app.clock, workspace, verify, advance)
-    if as_json:
-        print_plain(json.dumps({**_as_json(report), "memory": memory.as_json(remembered)}))
+        report = await rebuild(app.database, app.projector, app.clock, call.workspace, verify, advance)
+    if call.as_json:
+        print_json({**_as_json(report), "memory": memory.as_json(remembered)})
     else:
         console = Console(highlight=False, soft_wrap=True)
         _tell(console, report)
-        tell_memory(console, remembered)
-    return report.equal and remembered.equal
+        memory.tell_memory(console, remembered)
+    if verify and not (report.equal and remembered.equal):
+        raise typer.Exit(1)
 
 
 def _tell(console: Console, report: Report) -> None:

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from whence.cli.tail import STATUS_COLOURS, shown
+from whence.cli.tail import STATUS_COLOURS
+from whence.cli.terminal import shown
 from whence.graph.bounds import MAX_DEPTH
 from whence.wire import Atlas, AtlasEdge, AtlasNode
 

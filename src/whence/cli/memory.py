@@ -1,25 +1,61 @@
-"""`whence remember` and `whence explain`, and the memory's part of `whence rebuild`: memory for people."""
+"""`whence remember`, `explain` and `memory`, and the memory's part of `whence rebuild`: memory for people."""
 
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated
 from uuid import UUID
 
-import msgspec
+import typer
 from rich.console import Console
 
 from whence.app import App
-from whence.cli.tail import shown
-from whence.cli.terminal import must_exist, print_plain, progress
-from whence.db import Scope
-from whence.identity import ADMIN_USER, Principal
+from whence.cli.command import AsUser, Before, InWorkspace, command, moment
+from whence.cli.terminal import Pair, print_fields, print_json, print_pairs, print_plain, progress, shown, to_minute
+from whence.memory import MAX_PAGE_MEMORIES
+from whence.memory.profiles import DEFAULT_PROFILE
 from whence.memory.rebuild import MemoryReport, rebuild
-from whence.wire import Explanation, MemorySource, Remember
+from whence.wire import Explanation, Kind, MemorySource, Recall, Remember, Remembered, StoredMemory, Tier
+
+commands = typer.Typer()
+memories = typer.Typer(no_args_is_help=True, help="Memory: what agents remember.")
+
+MemoryId = Annotated[UUID, typer.Argument(metavar="ID", help="The id of a memory.")]
+PageSize = Annotated[int, typer.Option(min=1, max=MAX_PAGE_MEMORIES, help="At most so many.")]
 
 
-async def run_remember(app: App, workspace: str, request: Remember, as_json: bool) -> None:
-    await must_exist(app, workspace)
-    done = await app.memory.remember(Principal(workspace, ADMIN_USER, is_admin=True), request)
-    if as_json:
-        print_plain(msgspec.json.encode(done).decode())
-        return
+@command(commands, "remember")
+async def remember(  # noqa: PLR0913, PLR0917 (options of a command)
+    call: InWorkspace,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to remember.")],
+    user: Annotated[str | None, typer.Option(help="Whose memory it is.")] = None,
+    agent: Annotated[str, typer.Option(help="The agent whose memory it is.")] = DEFAULT_PROFILE,
+    tier: Annotated[Tier, typer.Option(help="How long it stays.")] = "persistent",
+    kind: Annotated[Kind, typer.Option(help="What it is.")] = "semantic",
+    session: Annotated[str | None, typer.Option(help="The session, for that tier.")] = None,
+    interaction: Annotated[str | None, typer.Option(help="The thread, for that tier.")] = None,
+    world: Annotated[str | None, typer.Option(help="The world whose canon it must not repeat.")] = None,
+    key: Annotated[str | None, typer.Option(help="What a procedure is for.")] = None,
+) -> None:
+    """Remember something."""
+    request = Remember(
+        agent=agent,
+        tier=tier,
+        kind=kind,
+        text=text,
+        user_id=user,
+        session_id=session,
+        interaction_id=interaction,
+        world_id_context=world,
+        key=key,
+    )
+    done = await call.app.memory.remember(await call.principal(), request)
+    if call.as_json:
+        print_json(done)
+    else:
+        tell_remembered(done)
+
+
+def tell_remembered(done: Remembered) -> None:
     console = Console(highlight=False, soft_wrap=True)
     known = "" if done.status == "stored" else " (it was known already)"
     console.print(f"remembered as {done.memory_id}{known}")
@@ -31,11 +67,12 @@ async def run_remember(app: App, workspace: str, request: Remember, as_json: boo
         console.print(warning, style="yellow")
 
 
-async def show_explanation(app: App, workspace: str, memory_id: UUID, as_json: bool) -> None:
-    await must_exist(app, workspace)
-    told = await app.memory.explain(Scope(workspace), memory_id)
-    if as_json:
-        print_plain(msgspec.json.encode(told).decode())
+@command(commands, "explain")
+async def explain(call: AsUser, memory: MemoryId) -> None:
+    """Why a memory is believed, since when, and who says so."""
+    told = await call.app.memory.explain((await call.principal()).scope, memory)
+    if call.as_json:
+        print_json(told)
     else:
         _tell(Console(highlight=False, soft_wrap=True), told)
 
@@ -66,6 +103,136 @@ def _source(source: MemorySource) -> str:
         return f"{source.source}, told by {source.said_by} at {said}"
     what = f" ({source.event.event_type}, #{source.event.global_position})" if source.event is not None else ""
     return f"{source.role} {source.source}{what}, told by {source.said_by} at {said}"
+
+
+@command(memories, "list")
+async def list_memories(  # noqa: PLR0913, PLR0917 (options of a command)
+    call: AsUser,
+    agent: Annotated[str | None, typer.Option(help="Of this agent only.")] = None,
+    tier: Annotated[Tier | None, typer.Option(help="Of this tier only.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Of this kind only.")] = None,
+    session: Annotated[str | None, typer.Option(help="Of this session only.")] = None,
+    run: Annotated[UUID | None, typer.Option(help="Of this run only.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Facts about this only.")] = None,
+    predicate: Annotated[str | None, typer.Option(help="Facts that say this only.")] = None,
+    as_of: Annotated[
+        datetime | None, typer.Option(parser=moment, metavar="TIME", help="What held then, instead of now.")
+    ] = None,
+    known_at: Annotated[
+        datetime | None, typer.Option(parser=moment, metavar="TIME", help="As far as it was known then.")
+    ] = None,
+    before: Before = None,
+    limit: PageSize = 20,
+) -> None:
+    """What is remembered, the newest first."""
+    asked = Recall(
+        agent=agent,
+        tiers=tier and (tier,),
+        kinds=kind and (kind,),
+        session_id=session,
+        subject=subject,
+        predicate=predicate,
+        as_of=as_of,
+        known_at=known_at,
+    )
+    page = await call.app.memory.page((await call.principal()).scope, asked, before, limit, run)
+    if call.as_json:
+        print_json(page)
+        return
+    print_memories(page.memories)
+    if page.next is not None:
+        print_plain(f"more: --before {page.next}")
+
+
+@command(memories, "show")
+async def show(call: AsUser, memory: MemoryId) -> None:
+    """One memory, with all that is kept of it."""
+    found = await call.app.memory.get((await call.principal()).scope, memory)
+    if call.as_json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+@command(memories, "history")
+async def history(call: AsUser, memory: MemoryId) -> None:
+    """What was ever said in its place, in order of the time from which it was so."""
+    found = await call.app.memory.history((await call.principal()).scope, memory)
+    if call.as_json:
+        print_json({"memories": found})
+    else:
+        print_memories(found)
+
+
+@command(memories, "forget")
+async def forget(call: AsUser, memory: MemoryId) -> None:
+    """Let a memory no longer be found. Its history stays."""
+    principal = await call.principal()
+    await call.app.memory.forget(principal, memory)
+    if call.as_json:
+        print_json(await call.app.memory.get(principal.scope, memory))
+    else:
+        print_plain("forgotten")
+
+
+def print_memories(found: Iterable[StoredMemory]) -> None:
+    rows = [
+        Pair(str(memory.memory_id), memory.text, _when(memory), f"{_gone(memory)}{_what(memory)}, {_whose(memory)}")
+        for memory in found
+    ]
+    if rows:
+        print_pairs(("memory", "text"), rows)
+    else:
+        print_plain("nothing is remembered")
+
+
+def _show(memory: StoredMemory) -> None:
+    Console(highlight=False, soft_wrap=True, markup=False).print(shown(memory.text), style="bold")
+    fact, accessed = memory.fact, memory.accessed_at
+    taken_out = ", ".join(f"{count} x {name.replace('_', ' ')}" for name, count in (memory.sanitised or {}).items())
+    print_fields(
+        ("memory", memory.memory_id),
+        ("what", _what(memory)),
+        ("whose", f"{_whose(memory)} (profile {memory.profile})"),
+        ("session", memory.session_id),
+        ("thread", memory.interaction_id),
+        ("run", memory.run_id),
+        ("world", memory.world_id_context),
+        ("fact", fact and f"{fact.subject} / {fact.predicate} / {fact.object}"),
+        ("confidence", fact and fact.confidence and f"{fact.confidence:.2f}"),
+        ("for", memory.key),
+        ("importance", f"{memory.importance:.2f}"),
+        ("held", f"{_when(memory)} UTC"),
+        ("recorded", f"{to_minute(memory.recorded_at)} UTC, position {memory.position}"),
+        ("told", _times(memory.told_count)),
+        ("said by", memory.said_by),
+        ("recalled", accessed and f"{_times(memory.access_count)}, last {to_minute(accessed)} UTC"),
+        ("replaced by", memory.invalidated_by or memory.superseded_by),
+        ("forgotten", memory.deleted_at and f"{to_minute(memory.deleted_at)} UTC"),
+        ("taken out", taken_out or None),
+    )
+
+
+def _what(memory: StoredMemory) -> str:
+    return f"{memory.kind}, {memory.tier}"
+
+
+def _whose(memory: StoredMemory) -> str:
+    return f"{memory.agent} of {memory.user_id}" if memory.user_id else memory.agent
+
+
+def _when(memory: StoredMemory) -> str:
+    ended = memory.invalid_at or memory.superseded_at
+    start = to_minute(memory.valid_at)
+    return f"since {start}" if ended is None else f"{start} to {to_minute(ended)}"
+
+
+def _gone(memory: StoredMemory) -> str:
+    return "forgotten; " if memory.deleted_at else ""
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
 
 
 async def rebuild_memory(app: App, workspace: str, verify: bool) -> MemoryReport:

@@ -1,14 +1,17 @@
 """`whence seal` and `whence verify`: for people as lines, for scripts as JSON."""
 
+from typing import Annotated
+
 import msgspec
 import typer
 
-from whence.app import App
-from whence.cli.terminal import must_exist, print_plain, progress
-from whence.db import Scope
+from whence.cli.command import InWorkspace, command
+from whence.cli.terminal import print_json, print_plain, progress
 from whence.ledger.verify import Difference, Expected, Verification
 from whence.merkle import HASH_BYTES
 from whence.wire import Seal
+
+commands = typer.Typer()
 
 
 def expected_root(text: str) -> Expected:
@@ -25,16 +28,18 @@ def expected_root(text: str) -> Expected:
     return Expected(int(size), decoded)
 
 
-async def show_seal(app: App, workspace: str, as_json: bool) -> None:
-    await must_exist(app, workspace)
-    before = await app.ledger.seals.last(Scope(workspace))
-    made = await app.ledger.seals.seal(workspace)
-    seal = made or await app.ledger.seals.last(Scope(workspace))
-    new = seal.size - before.size if made else 0
-    if as_json:
-        print_plain(msgspec.json.encode({"size": seal.size, "root": seal.root, "new_events": new}).decode())
+@command(commands, "seal")
+async def seal(call: InWorkspace) -> None:
+    """Seal the events that are new; prints the root, which pins all of them."""
+    scope, seals = (await call.principal()).scope, call.app.ledger.seals
+    before = await seals.last(scope)
+    made = await seals.seal(call.workspace)
+    last = made or await seals.last(scope)
+    new = last.size - before.size if made else 0
+    if call.as_json:
+        print_json({"size": last.size, "root": last.root, "new_events": new})
     else:
-        print_plain("\n".join(_seal_lines(seal, new)))
+        print_plain("\n".join(_seal_lines(last, new)))
 
 
 def _seal_lines(seal: Seal, new: int) -> list[str]:
@@ -44,12 +49,20 @@ def _seal_lines(seal: Seal, new: int) -> list[str]:
     return [said, f"{seal.size}:{seal.root}", "Keep this line elsewhere: `whence verify --expect` compares with it."]
 
 
-async def show_verification(app: App, workspace: str, expect: Expected | None, as_json: bool) -> None:
-    await must_exist(app, workspace)
+@command(commands, "verify")
+async def verify(
+    call: InWorkspace,
+    expect: Annotated[
+        Expected | None,
+        typer.Option(parser=expected_root, metavar="SIZE:ROOT", help="A root that was kept elsewhere."),
+    ] = None,
+) -> None:
+    """Compare every event with its seals; exits with 1 and names the positions if something was changed."""
+    await call.principal()
     with progress("verifying") as advance:
-        found = await app.ledger.seals.verify(workspace, advance, expect)
-    if as_json:
-        print_plain(msgspec.json.encode({"ok": found.ok, **msgspec.structs.asdict(found)}).decode())
+        found = await call.app.ledger.seals.verify(call.workspace, advance, expect)
+    if call.as_json:
+        print_json({"ok": found.ok, **msgspec.structs.asdict(found)})
     else:
         print_plain("\n".join(_verification_lines(found, expect is not None)))
     if not found.ok:

@@ -1,34 +1,48 @@
 """`whence tail`: the ledger as lines for people, or as JSON lines."""
 
 import sys
+from typing import Annotated
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.text import Text
 
-from whence.app import App
-from whence.cli.terminal import must_exist
-from whence.db import Scope
+from whence.cli.command import InWorkspace, command
+from whence.cli.terminal import shown
 from whence.ledger import MAX_PAGE_EVENTS
 from whence.wire import StoredEvent
+
+commands = typer.Typer()
 
 STATUS_COLOURS = {"failed": "red", "timeout": "red", "running": "yellow", "pending": "yellow"}
 
 
-async def show_tail(app: App, workspace: str, after: int | None, lines: int, follow: bool, as_json: bool) -> None:
-    await must_exist(app, workspace)
-    scope = Scope(workspace)
-    start = max(0, await app.ledger.heads.read(workspace) - lines) if after is None else after
+@command(commands, "tail")
+async def tail(
+    call: InWorkspace,
+    after: Annotated[
+        int | None, typer.Option(min=0, help="Start past this position instead of at the last few.")
+    ] = None,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, max=1000, help="How many of the last events to show first.")
+    ] = 20,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on as events come in.")] = True,
+) -> None:
+    """Show the ledger's last events, and new ones as they are stored."""
+    scope = (await call.principal()).scope
+    ledger = call.app.ledger
+    start = max(0, await ledger.heads.read(call.workspace) - lines) if after is None else after
     console = Console(highlight=False)
     if not follow:
         cursor: int | None = start
         while cursor is not None:
-            page = await app.ledger.page(scope, cursor, MAX_PAGE_EVENTS)
-            _print(console, page.events, as_json)
+            page = await ledger.page(scope, cursor, MAX_PAGE_EVENTS)
+            _print(console, page.events, call.as_json)
             cursor = page.next
         return
-    async for events in app.ledger.follow(scope, start):
-        _print(console, events, as_json)
+    async for events in ledger.follow(scope, start):
+        _print(console, events, call.as_json)
 
 
 def _print(console: Console, events: list[StoredEvent], as_json: bool) -> None:
@@ -50,8 +64,3 @@ def _line(event: StoredEvent) -> Text:
     line.append(f"{shown(event.session_id):<20.20}  ")
     line.append(event.status or "-", STATUS_COLOURS.get(event.status or "", "green"))
     return line
-
-
-def shown(text: str) -> str:
-    """Ids are anybody's to choose, and a terminal obeys control characters."""
-    return "".join(character if character.isprintable() else "·" for character in text)

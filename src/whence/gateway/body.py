@@ -20,11 +20,14 @@ _Body = TypeVar("_Body")
 
 async def read_as(request: Request[Any, Any, Any], limit: int, kind: type[_Body]) -> _Body:
     """The body as one of these; an empty one says nothing."""
-    body = await read_body(request, limit)
+    return decode_as(await read_body(request, limit) or b"{}", kind)
+
+
+def decode_as(body: bytes, kind: type[_Body]) -> _Body:
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
+        return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise decode_failure(error) from None
+        raise decode_failure(error, kind) from None
 
 
 async def read_body(request: Request[Any, Any, Any], limit: int) -> bytes:

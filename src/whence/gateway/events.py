@@ -83,7 +83,7 @@ def _decode(body: bytes) -> tuple[bool, Sequence[Event | ItemResult]]:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         items = None if isinstance(error, msgspec.ValidationError) else _split_batch(body)
         if items is None:
-            raise decode_failure(error) from None
+            raise decode_failure(error, Event) from None
         return True, [_decode_item(raw) for raw in items]
 
 
@@ -110,7 +110,7 @@ def _decode_item(raw: msgspec.Raw | bytes) -> Event | ItemResult:
     try:
         return _event.decode(raw)
     except msgspec.ValidationError as error:
-        return ItemResult(_id_of(raw), None, "rejected", (field_error(error),))
+        return ItemResult(_id_of(raw), None, "rejected", (field_error(error, Event),))
     except msgspec.DecodeError as error:
         return ItemResult(_id_of(raw), None, "rejected", (FieldError("event", f"is not valid JSON: {error}"),))
 

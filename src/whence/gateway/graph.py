@@ -8,9 +8,8 @@ import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, QueryParameter
 
-from whence.gateway.body import read_body
+from whence.gateway.body import decode_as, read_body
 from whence.gateway.events import MAX_POSITION, Caller, TheApp
-from whence.gateway.problems import decode_failure
 from whence.graph import Anchor, Bounds, Question
 from whence.graph.bounds import (
     DEFAULT_DEPTH,
@@ -55,9 +54,6 @@ class ContextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait_for: int | None = None
 
 
-_context = msgspec.json.Decoder(ContextRequest)
-
-
 @get("/v1/events/{event_id:uuid}/lineage", summary="What caused an event, or what came of it")
 async def get_lineage(  # noqa: PLR0913, PLR0917 (parameters of a query)
     request: Caller,
@@ -96,11 +92,7 @@ async def get_subgraph(  # noqa: PLR0913, PLR0917
 @post("/v1/context", status_code=200, summary="What bears on a question or a session")
 async def get_context(request: Caller, app: TheApp) -> Atlas:
     """The most relevant nodes first, by the intent that is named or that the question shows."""
-    body = await read_body(request, app.settings.max_body_bytes)
-    try:
-        asked = _context.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise decode_failure(error) from None
+    asked = decode_as(await read_body(request, app.settings.max_body_bytes), ContextRequest)
     question = Question(asked.query, asked.session_id, asked.intent, asked.max_tokens)
     bounds = Bounds(asked.max_depth, asked.max_nodes, asked.timeout_ms)
     return await app.graph.context(request.user.scope, question, bounds, asked.cursor, asked.wait_for)

@@ -8,10 +8,10 @@ import msgspec
 from litestar import delete, get, post, put
 from litestar.params import FromPath, QueryParameter
 
-from whence.errors import Forbidden
-from whence.gateway.body import read_as, read_body
+from whence.errors import FieldError, Forbidden
+from whence.gateway.body import decode_as, read_as, read_body
 from whence.gateway.events import MAX_POSITION, Caller, TheApp, Wanted
-from whence.gateway.problems import decode_failure, field_error
+from whence.gateway.problems import field_error
 from whence.identity import Principal
 from whence.memory import DEFAULT_EPISODES, MAX_BATCH_MEMORIES, MAX_HISTORY, MAX_PAGE_MEMORIES
 from whence.wire import (
@@ -92,7 +92,6 @@ class _Probe(msgspec.Struct):
     memories: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_probe = msgspec.json.Decoder(_Probe)
 _one = msgspec.json.Decoder(Remember)
 
 
@@ -100,13 +99,9 @@ _one = msgspec.json.Decoder(Remember)
 async def remember(request: Caller, app: TheApp) -> Remembered | RememberedBatch:
     """Each item of a batch is stored or refused on its own; the results are in input order."""
     body = await read_body(request, app.settings.max_body_bytes)
-    try:
-        if _probe.decode(body).memories is msgspec.UNSET:
-            return await app.memory.remember(request.user, _one.decode(body))
-        raws = msgspec.json.decode(body, type=RememberBatch).memories
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise decode_failure(error) from None
-    items = [_item(raw) for raw in raws]
+    if decode_as(body, _Probe).memories is msgspec.UNSET:
+        return await app.memory.remember(request.user, decode_as(body, Remember))
+    items = [_item(raw) for raw in decode_as(body, RememberBatch).memories]
     sound = [item for item in items if isinstance(item, Remember)]
     done = iter(await app.memory.remember_all(request.user, sound) if sound else [])
     results = [next(done) if isinstance(item, Remember) else item for item in items]
@@ -118,7 +113,10 @@ def _item(raw: msgspec.Raw) -> Remember | RememberedItem:
     try:
         return _one.decode(raw)
     except msgspec.ValidationError as error:
-        return RememberedItem(errors=(field_error(error),))
+        return RememberedItem(errors=(field_error(error, Remember),))
+    except UnicodeDecodeError:
+        # Whether text is Unicode is seen only when it is decoded, not when a batch is taken apart.
+        return RememberedItem(errors=(FieldError("body", "is not valid Unicode"),))
 
 
 @get("/v1/memories", summary="What is remembered, the newest first")

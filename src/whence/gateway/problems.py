@@ -2,7 +2,8 @@
 
 import re
 from http import HTTPStatus
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import structlog
@@ -21,6 +22,7 @@ OTLP_PATHS = frozenset({"/v1/traces", "/v1/logs"})
 
 _AT = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<path>.*?)`)?$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.+)`")
+_STEP = re.compile(r"\[[^\]]*\]|[^.\[]+")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.+)`")
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "unsupported_media_type"}
 
@@ -38,10 +40,6 @@ def problem_of(error: Exception) -> Problem:
     """What the client is told. What we did not foresee is told as little as possible about."""
     if isinstance(error, WhenceError):
         return _problem(error.status, error.code, error.title, error.detail, error.errors)
-    if isinstance(error, ValidationException):
-        fields = _parameter_errors(error)
-        detail = "; ".join(f"{item.field}: {item.message}" for item in fields)
-        return _problem(422, InvalidInput.code, InvalidInput.title, detail, fields)
     if isinstance(error, HTTPException) and error.status_code < 500:
         code = _CODES.get(error.status_code, InvalidInput.code)
         return _problem(error.status_code, code, HTTPStatus(error.status_code).phrase, error.detail)
@@ -50,11 +48,6 @@ def problem_of(error: Exception) -> Problem:
 
 def _problem(status: int, code: str, title: str, detail: str, errors: tuple[FieldError, ...] = ()) -> Problem:
     return Problem(f"urn:whence:error:{code}", title, status, detail, code, errors)
-
-
-def _parameter_errors(error: ValidationException) -> tuple[FieldError, ...]:
-    said: Any = error.extra
-    return tuple(FieldError(item.get("key", ""), item.get("message", "").replace("`", "")) for item in said or ())
 
 
 def encode_problem(error: Exception, path: str, content_type: str) -> tuple[int, dict[str, str], bytes]:
@@ -73,6 +66,8 @@ def encode_problem(error: Exception, path: str, content_type: str) -> tuple[int,
 
 
 def problem_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    if isinstance(error, ValidationException):
+        error = _wrong_parameters(request, error)
     status, headers, body = encode_problem(error, request.url.path, request.headers.get("content-type", ""))
     if isinstance(error, HTTPException):
         headers |= error.headers or {}
@@ -92,22 +87,65 @@ def _unforeseen(error: Exception) -> Exception | None:
     return None if isinstance(error, WhenceError) else error
 
 
-def field_error(error: msgspec.ValidationError) -> FieldError:
-    """msgspec names the place in its text; here it becomes a field."""
+def _wrong_parameters(request: Request[Any, Any, Any], error: ValidationException) -> InvalidInput:
+    kinds = request.route_handler.parsed_fn_signature.parameters
+    said: Any = error.extra
+    fields: list[FieldError] = []
+    for item in said or ():
+        name, message = item.get("key", ""), item.get("message", "")
+        fields.append(FieldError(name, _clear(message, kinds[name].annotation if name in kinds else None, "")))
+    return InvalidInput("; ".join(f"{item.field}: {item.message}" for item in fields), tuple(fields))
+
+
+def field_error(error: msgspec.ValidationError, kind: type) -> FieldError:
+    """msgspec names the place in its text; here it becomes a field. `kind` is what was to be decoded."""
     parts = _AT.match(str(error))
     assert parts is not None
     message, path = parts["message"], parts["path"] or ""
     for pattern, said in ((_MISSING, "is required"), (_UNKNOWN, "is not a known field")):
         if (found := pattern.match(message)) is not None:
             return FieldError(f"{path}.{found[1]}".lstrip("."), said)
+    return FieldError(path or "body", _clear(message, kind, path))
+
+
+def _clear(message: str, kind: Any, path: str) -> str:
+    """What msgspec says, with what to do about it."""
+    if message.startswith("Invalid enum value") and (choices := _choices(kind, path)):
+        return f"must be one of {', '.join(choices)}"
     if "timezone component" in message:
-        message = "needs a time zone, such as a final Z"
-    return FieldError(path or "body", message.replace("`", ""))
+        return "needs a time zone, such as a final Z"
+    return message.replace("`", "")
 
 
-def decode_failure(error: msgspec.DecodeError | RecursionError | UnicodeDecodeError) -> InvalidInput:
+def _choices(kind: Any, path: str) -> list[str]:
+    """The values that a place within a type takes, in the order in which they are declared."""
+    for step in _STEP.findall(path):
+        kind = next((inner for part in _parts(kind) if (inner := _inner(part, step)) is not None), None)
+    return [str(value) for part in _parts(kind) if get_origin(part) is Literal for value in get_args(part)]
+
+
+def _parts(kind: Any) -> list[Any]:
+    """The members of a union, without what else is asked of them."""
+    if get_origin(kind) is Annotated:
+        return _parts(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return [part for member in get_args(kind) for part in _parts(member)]
+    return [kind]
+
+
+def _inner(kind: Any, step: str) -> Any:
+    if step.startswith("["):
+        items = get_args(kind)
+        return items and items[-1 if get_origin(kind) is dict else 0]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+        return get_type_hints(kind, include_extras=True).get(names.get(step, ""))
+    return None
+
+
+def decode_failure(error: msgspec.DecodeError | RecursionError | UnicodeDecodeError, kind: type) -> InvalidInput:
     if isinstance(error, msgspec.ValidationError):
-        where = field_error(error)
+        where = field_error(error, kind)
         return InvalidInput(f"{where.field}: {where.message}", (where,))
     if isinstance(error, RecursionError):
         return MalformedBody("the body is nested too deeply")

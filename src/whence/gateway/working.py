@@ -6,9 +6,8 @@ import msgspec
 from litestar import delete, get, put
 from litestar.params import PathParameter
 
-from whence.gateway.body import read_body
+from whence.gateway.body import decode_as, read_body
 from whence.gateway.events import Caller, TheApp
-from whence.gateway.problems import decode_failure
 from whence.memory.working import DEFAULT_TTL_S, MAX_TTL_S, MIN_TTL_S
 from whence.wire import WorkingEntry, WorkingKeys, WorkingStored
 
@@ -22,18 +21,11 @@ class WorkingRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ttl_s: Annotated[int, msgspec.Meta(ge=MIN_TTL_S, le=MAX_TTL_S)] = DEFAULT_TTL_S
 
 
-_request = msgspec.json.Decoder(WorkingRequest)
-
-
 @put("/v1/working/{agent:str}/{instance:str}/{key:str}", summary="Put a value under a key, until it expires")
 async def put_working(request: Caller, app: TheApp, agent: Agent, instance: Instance, key: Key) -> WorkingStored:
     """In place of what was there. A value that does not fit into what is left of the instance's budget is refused with
     413, and changes nothing."""
-    body = await read_body(request, app.settings.max_body_bytes)
-    try:
-        asked = _request.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise decode_failure(error) from None
+    asked = decode_as(await read_body(request, app.settings.max_body_bytes), WorkingRequest)
     return await app.working.put(request.user.scope, agent, instance, key, bytes(asked.value), asked.ttl_s)
 
 
