@@ -20,9 +20,8 @@ from whence.graph.bounds import (
     MAX_NODES,
     MAX_TIMEOUT_MS,
 )
-from whence.graph.intents import Intent
 from whence.graph.prov import document
-from whence.wire import Atlas
+from whence.wire import Atlas, Intent
 
 MAX_CURSOR_CHARACTERS = 512
 

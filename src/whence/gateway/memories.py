@@ -16,7 +16,10 @@ from whence.identity import Principal
 from whence.memory import DEFAULT_EPISODES, MAX_BATCH_MEMORIES, MAX_PAGE_MEMORIES
 from whence.wire import (
     AwareTime,
+    Canon,
+    CanonRule,
     Explanation,
+    History,
     Kind,
     MemoryPage,
     Recall,
@@ -26,6 +29,7 @@ from whence.wire import (
     RememberedBatch,
     RememberedItem,
     Run,
+    Runs,
     StoredMemory,
     Tier,
 )
@@ -68,24 +72,6 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body: str
-
-
-class History(msgspec.Struct, frozen=True):
-    memories: list[StoredMemory]
-
-
-class Runs(msgspec.Struct, frozen=True):
-    runs: list[Run]
-
-
-class CanonRule(msgspec.Struct, frozen=True):
-    rule_id: str
-    body: str
-    updated_at: datetime
-
-
-class Canon(msgspec.Struct, frozen=True):
-    rules: list[CanonRule]
 
 
 class _Probe(msgspec.Struct):
