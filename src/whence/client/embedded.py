@@ -228,8 +228,9 @@ class _Answer(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield chunk
 
     def close(self) -> None:
+        # Without waiting: a stream that was forgotten is closed when the interpreter ends, and threads run no more then.
         with suppress(httpx.ReadError):
-            _waited_for(self._inside.submit(self._exchange.end()))
+            self._inside.submit(self._exchange.end())
 
     async def aclose(self) -> None:
         with suppress(httpx.ReadError):
