@@ -175,18 +175,6 @@ def test_a_program_that_fails_before_it_has_opened_ends(home: Path) -> None:
     assert (done.returncode, done.stderr) == (3, "")
 
 
-def test_a_program_may_close_it_at_its_very_end(home: Path) -> None:
-    program = """
-import atexit, sys
-from whence import Whence
-w = Whence.embedded(sys.argv[1])
-atexit.register(w.close)
-print(w.health().status)
-"""
-    done = run(program, home)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
-
-
 def living() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "whence"]
 

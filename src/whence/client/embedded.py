@@ -228,7 +228,7 @@ class _Answer(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield chunk
 
     def close(self) -> None:
-        # Without waiting: a stream that was forgotten is closed when the interpreter ends, and threads run no more then.
+        # Without waiting: a forgotten stream is closed when the interpreter ends, and no thread runs any more then.
         with suppress(httpx.ReadError):
             self._inside.submit(self._exchange.end())
 
