@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BENCH := .venv-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: run test setup dev lint schema bench clean
+.PHONY: run test setup dev lint schema sync bench clean
 
 run: setup
 	@exec $(BIN)/whence serve $(ARGS)
@@ -27,6 +27,10 @@ bench: $(BENCH)/.bench
 # Writes src/whence/db/schema.sql anew, after a migration was added.
 schema: dev
 	$(BIN)/python tests/make_schema.py
+
+# Writes src/whence/client/synchronous.py anew, after asynchronous.py was changed.
+sync: dev
+	$(BIN)/python tests/make_sync.py
 
 dev: $(VENV)/.dev
 

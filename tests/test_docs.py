@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -182,6 +183,62 @@ def test_every_limit_is_documented_with_its_value() -> None:
     for name, value in constants.items():
         written = f"{int(value):,}" if value == int(value) else f"{value}"
         assert documented[name][1].split()[0] == written, name
+
+
+def documented_form(verb: str, method: Any) -> str:
+    """As the reference writes it: `?` after what can be left out, `…` for keyword arguments."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    written = [
+        "…" if each.kind is each.VAR_KEYWORD else each.name + ("" if each.default is each.empty else "?")
+        for each in parameters
+    ]
+    return f"{verb}({', '.join(written)})"
+
+
+def keyword_arguments(method: Any) -> dict[str, bool]:
+    """Those that a verb takes by `…`, with whether each is required."""
+    for each in inspect.signature(method).parameters.values():
+        if each.kind is each.VAR_KEYWORD:
+            (fields,) = get_args(each.annotation)
+            return {name: name in fields.__required_keys__ for name in fields.__annotations__}
+    return {}
+
+
+def test_every_verb_of_the_clients_is_documented_with_its_arguments() -> None:
+    documented = rows(text_of("reference/python.md"))
+    verbs = {
+        name: method
+        for name, method in inspect.getmembers(whence.AsyncWhence, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    forms = {name for name in documented if re.fullmatch(r"[a-z_]+\(.*\)", name)}
+    assert forms == {documented_form(verb, method) for verb, method in verbs.items()}
+    for verb, method in verbs.items():
+        listed = documented[verb][1] if verb in documented else ""
+        said = {name: f"**`{name}`**" in listed for name in re.findall(r"`(\w+)`", listed)}
+        assert said == keyword_arguments(method), verb
+        answer = inspect.signature(method).return_annotation
+        named = re.findall(r"\w+", documented[documented_form(verb, method)][1])[-1]
+        assert answer in (None, Any) or named in str(answer), verb
+    for opening in (whence.AsyncWhence.__init__, whence.AsyncWhence.embedded):
+        said = sections(text_of("reference/python.md"))["Opening"]
+        names = [name for name in inspect.signature(opening).parameters if name != "self"]
+        assert f"({', '.join(names)})`" in said
+
+
+def test_what_is_sent_again_is_documented() -> None:
+    """The verbs whose calls are marked as repeatable, by what stands in the source."""
+    said = sections(text_of("reference/python.md"))["Failures"].partition("It is not for")
+    source = ast.parse(Path(inspect.getfile(whence.AsyncWhence)).read_text())
+    for verb in ast.walk(source):
+        if not isinstance(verb, ast.AsyncFunctionDef) or verb.name.startswith("_"):
+            continue
+        written = ast.unparse(verb)
+        makes = re.search(r"\b(post|put|delete)\(", written)
+        if makes is None or verb.name == "context":
+            continue
+        repeatable = makes[1] == "put" or "repeatable=True" in written
+        assert f"`{verb.name}`" in said[0 if repeatable else 2], verb.name
 
 
 def test_every_field_of_an_event_is_documented() -> None:

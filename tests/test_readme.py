@@ -42,6 +42,18 @@ def test_the_first_event_and_its_lineage_take_20_lines_and_work(fresh: Server) -
         assert lines[4].strip() == "{'text': 'Which invoices are overdue?'}"
 
 
+def test_the_client_remembers_recalls_and_explains_without_a_server_or_beside_one(fresh: Server) -> None:
+    program = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    assert len([line for line in program.splitlines() if line.strip()]) <= 8
+    environment = clean_environment() | {"HOME": str(fresh.data_dir.parent)}
+    done = subprocess.run([sys.executable, "-"], input=program, text=True, capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    recalled, summary, position = done.stdout.splitlines()
+    assert recalled == "['Ada prefers tea']"
+    assert summary.startswith("ada told concierge on ")
+    assert int(position) > 0
+
+
 def test_the_commands_of_the_first_screen_are_make_targets() -> None:
     makefile = (Path(__file__).parent.parent / "Makefile").read_text()
     commands = re.findall(r"^make (\w+)", block("sh"), re.MULTILINE)

@@ -45,3 +45,21 @@ def configure_logs(settings: Settings) -> None:
     # psycopg tells of an error twice when it happens in a pipeline; ours is the one that counts.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     logging.getLogger("psycopg.pool").setLevel(logging.WARNING)
+
+
+def leave_logs_to_host() -> None:
+    """Inside another program, lines go to `logging` under the names of our modules, where the program has the say.
+
+    One that uses structlog itself has said already what is to become of them.
+    """
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )

@@ -1,7 +1,7 @@
 """What travels: the types of requests and answers, shared by the server and its clients."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -128,6 +128,8 @@ class Provenance(msgspec.Struct, frozen=True, gc=False):
 
 NodeType = Literal["event", "summary", "entity", "agent", "memory", "session"]
 EdgeType = Literal["FOLLOWS", "CAUSED_BY", "SIMILAR_TO", "REFERENCES", "SUMMARIZES", "DERIVED_FROM", "SAME_AS"]
+Intent = Literal["why", "when", "what", "related", "who_is", "how_does", "personalize", "general"]
+"""What a question can be after."""
 
 
 class AtlasNode(msgspec.Struct, frozen=True, gc=False):
@@ -232,6 +234,9 @@ class WorkingEntry(msgspec.Struct, frozen=True):
     """JSON, as it was put."""
     expires_at: datetime
 
+    def decoded(self) -> Any:
+        return msgspec.json.decode(self.value)
+
 
 class WorkingKey(msgspec.Struct, frozen=True):
     """A key without its value. The order of the fields is that of the query."""
@@ -272,6 +277,9 @@ class Workflow(msgspec.Struct, frozen=True, omit_defaults=True):
     sanitised: dict[str, int] | None = None
     """What was taken out of `spec`, in the answer to who added it."""
 
+    def decoded_spec(self) -> Any:
+        return msgspec.json.decode(self.spec)
+
 
 class WorkflowPage(msgspec.Struct, frozen=True):
     workflows: list[Workflow]
@@ -290,6 +298,17 @@ class WorkflowOutcome(msgspec.Struct, frozen=True):
     score: float
     scored_at: datetime
     event_id: UUID
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a call failed (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: tuple[FieldError, ...] = ()
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -403,6 +422,10 @@ class MemoryPage(msgspec.Struct, frozen=True):
     """Where the next page begins: give it as `before`, of a history as `after`."""
 
 
+class Episodes(msgspec.Struct, frozen=True):
+    memories: list[StoredMemory]
+
+
 class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who told it, or what it was derived from; with the event that said so."""
 
@@ -469,3 +492,17 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     user_id: str | None
     sanitised: dict[str, int] | None = None
     """What was taken out of its input, or of its output or error, in the answer to who sent that."""
+
+
+class Runs(msgspec.Struct, frozen=True):
+    runs: list[Run]
+
+
+class CanonRule(msgspec.Struct, frozen=True):
+    rule_id: str
+    body: str
+    updated_at: datetime
+
+
+class Canon(msgspec.Struct, frozen=True):
+    rules: list[CanonRule]

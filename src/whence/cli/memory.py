@@ -159,9 +159,11 @@ async def history(call: AsUser, memory: MemoryId) -> None:
     """What was ever said in its place, in order of the time from which it was so."""
     found = await call.app.memory.history((await call.principal()).scope, memory)
     if call.as_json:
-        print_json({"memories": found})
-    else:
-        print_memories(found)
+        print_json(found)
+        return
+    print_memories(found.memories)
+    if found.next is not None:
+        print_plain(f"and more: these are the first {len(found.memories):,}")
 
 
 @command(memories, "forget")

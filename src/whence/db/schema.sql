@@ -198,24 +198,27 @@ CREATE FUNCTION whence.guard_canon() RETURNS trigger
     SET enable_seqscan TO 'off'
     AS $$
 DECLARE
+    said text;
     shadowed record;
 BEGIN
     IF NEW.workspace_id IS DISTINCT FROM current_setting('app.workspace_id', true) THEN
         -- Row-level security will refuse the row; it must not learn anything before that.
         RETURN NEW;
     END IF;
-    -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and would
-    -- compare all rules of the world, at 25 microseconds each.
-    SELECT r.rule_id, similarity(r.body, NEW.body) AS alike INTO shadowed
-    FROM (SELECT * FROM whence.canon_rules c WHERE c.body % NEW.body OFFSET 0) r
-    WHERE r.workspace_id = NEW.workspace_id AND r.world_id = NEW.world_id_context
-      AND similarity(r.body, NEW.body) > 0.85
-    ORDER BY alike DESC, r.rule_id LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'the text repeats rule % of world %', shadowed.rule_id, NEW.world_id_context USING
-            ERRCODE = '23514', CONSTRAINT = 'memories_canon', TABLE = 'memories', SCHEMA = 'whence',
-            DETAIL = format('rule %s, %s alike', shadowed.rule_id, round(shadowed.alike::numeric, 2));
-    END IF;
+    FOREACH said IN ARRAY ARRAY[NEW.body, NEW.fact_object] LOOP
+        CONTINUE WHEN length(said) >= 100 IS NOT TRUE;
+        -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and
+        -- would compare all rules of the world, at 25 microseconds each.
+        SELECT r.rule_id, similarity(r.body, said) AS alike INTO shadowed
+        FROM (SELECT * FROM whence.canon_rules c WHERE c.body % said OFFSET 0) r
+        WHERE r.workspace_id = NEW.workspace_id AND r.world_id = NEW.world_id_context AND similarity(r.body, said) > 0.85
+        ORDER BY alike DESC, r.rule_id LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'the text repeats rule % of world %', shadowed.rule_id, NEW.world_id_context USING
+                ERRCODE = '23514', CONSTRAINT = 'memories_canon', TABLE = 'memories', SCHEMA = 'whence',
+                DETAIL = format('rule %s, %s alike', shadowed.rule_id, round(shadowed.alike::numeric, 2));
+        END IF;
+    END LOOP;
     RETURN NEW;
 END $$;
 
@@ -288,8 +291,8 @@ BEGIN
         SELECT in_workspace, hit.value::uuid, (document->>'event_id')::uuid, document->>'user_id', hit.ordinality
         FROM jsonb_array_elements_text(document->'hits') WITH ORDINALITY hit;
         UPDATE whence.memories m SET access_count = m.access_count + 1, accessed_at = at
-        FROM jsonb_array_elements_text(document->'hits') hit
-        WHERE m.workspace_id = in_workspace AND m.memory_id = hit::uuid;
+        WHERE m.workspace_id = in_workspace
+          AND m.memory_id = ANY (ARRAY(SELECT hit::uuid FROM jsonb_array_elements_text(document->'hits') hit));
         RETURN jsonb_build_object('place', document->'place');
     WHEN 'start_run' THEN
         SELECT coalesce(max(r.turn), 0) + 1 INTO turns FROM whence.runs r
@@ -867,9 +870,7 @@ END) STORED NOT NULL,
     sanitised jsonb,
     CONSTRAINT memories_confidence_range CHECK (((confidence >= (0)::double precision) AND (confidence <= (1)::double precision))),
     CONSTRAINT memories_importance_range CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
-    CONSTRAINT memories_interaction_has_thread CHECK (((tier <> 'interaction'::text) OR (interaction_id IS NOT NULL))),
     CONSTRAINT memories_kind_known CHECK ((kind = ANY (ARRAY['episodic'::text, 'semantic'::text, 'procedural'::text]))),
-    CONSTRAINT memories_session_has_session CHECK (((tier <> 'session'::text) OR (session_id IS NOT NULL))),
     CONSTRAINT memories_tier_known CHECK ((tier = ANY (ARRAY['interaction'::text, 'session'::text, 'persistent'::text])))
 );
 
@@ -1319,7 +1320,7 @@ CREATE INDEX memories_by_run ON whence.memories USING btree (workspace_id, agent
 
 CREATE INDEX memories_by_session ON whence.memories USING btree (workspace_id, session_id, "position") WHERE (session_id IS NOT NULL);
 
-CREATE INDEX memories_in_order ON whence.memories USING btree (workspace_id, owner, agent, kind, "position");
+CREATE INDEX memories_in_order ON whence.memories USING btree (workspace_id, owner, "position");
 
 CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, conflict_key) WHERE ((conflict_key IS NOT NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL));
 
@@ -1341,7 +1342,7 @@ CREATE UNIQUE INDEX workflows_one_name ON whence.workflows USING btree (workspac
 
 CREATE INDEX working_memory_by_expiry ON whence.working_memory USING btree (workspace_id, expires_at);
 
-CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body ON whence.memories FOR EACH ROW WHEN (((new.kind = 'semantic'::text) AND (new.world_id_context IS NOT NULL) AND (length(new.body) >= 100))) EXECUTE FUNCTION whence.guard_canon();
+CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body, fact_object ON whence.memories FOR EACH ROW WHEN (((new.kind = 'semantic'::text) AND (new.world_id_context IS NOT NULL) AND (GREATEST(length(new.body), length(new.fact_object)) >= 100))) EXECUTE FUNCTION whence.guard_canon();
 
 ALTER TABLE ONLY whence.graph_builds
     ADD CONSTRAINT graph_builds_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);

@@ -20,11 +20,10 @@ from whence.gateway.problems import decode_failure, field_error, problem_of
 from whence.identity import Principal
 from whence.ledger import MAX_PAGE_EVENTS, Filter
 from whence.ledger.append import Outcome
-from whence.ledger.events import MAX_BATCH_EVENTS
+from whence.ledger.events import MAX_BATCH_EVENTS, MAX_POSITION
 from whence.wire import AppendAnswer, Event, EventPage, ItemResult, StoredEvent
 
 KEEP_ALIVE_SECONDS = 15.0
-MAX_POSITION = (1 << 63) - 1
 
 Caller = Request[Principal, str, State]
 TheApp = NamedDependency[App]

@@ -9,7 +9,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath, QueryParameter
 
 from whence.gateway.body import decode_as, read_body
-from whence.gateway.events import MAX_POSITION, Caller, TheApp
+from whence.gateway.events import Caller, TheApp
 from whence.graph import Anchor, Bounds, Question
 from whence.graph.bounds import (
     DEFAULT_DEPTH,
@@ -19,9 +19,9 @@ from whence.graph.bounds import (
     MAX_NODES,
     MAX_TIMEOUT_MS,
 )
-from whence.graph.intents import Intent
 from whence.graph.prov import document
-from whence.wire import Atlas
+from whence.ledger.events import MAX_POSITION
+from whence.wire import Atlas, Intent
 
 MAX_CURSOR_CHARACTERS = 512
 

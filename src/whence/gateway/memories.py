@@ -10,12 +10,16 @@ from litestar.params import FromPath, QueryParameter
 
 from whence.errors import FieldError, Forbidden
 from whence.gateway.body import decode_as, read_as, read_body
-from whence.gateway.events import MAX_POSITION, Caller, TheApp, Wanted
+from whence.gateway.events import Caller, TheApp, Wanted
 from whence.gateway.problems import field_error
 from whence.identity import Principal
+from whence.ledger.events import MAX_POSITION
 from whence.memory import DEFAULT_EPISODES, MAX_BATCH_MEMORIES, MAX_HISTORY, MAX_PAGE_MEMORIES
 from whence.wire import (
     AwareTime,
+    Canon,
+    CanonRule,
+    Episodes,
     Explanation,
     Kind,
     MemoryPage,
@@ -26,6 +30,7 @@ from whence.wire import (
     RememberedBatch,
     RememberedItem,
     Run,
+    Runs,
     StoredMemory,
     Tier,
 )
@@ -68,24 +73,6 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body: str
-
-
-class Episodes(msgspec.Struct, frozen=True):
-    memories: list[StoredMemory]
-
-
-class Runs(msgspec.Struct, frozen=True):
-    runs: list[Run]
-
-
-class CanonRule(msgspec.Struct, frozen=True):
-    rule_id: str
-    body: str
-    updated_at: datetime
-
-
-class Canon(msgspec.Struct, frozen=True):
-    rules: list[CanonRule]
 
 
 class _Probe(msgspec.Struct):

@@ -15,10 +15,10 @@ from litestar.openapi.spec import Components, SecurityScheme
 from whence import __version__
 from whence.gateway import graph, memories, workflows, working
 from whence.gateway.boundary import PUBLIC_PATHS
-from whence.gateway.problems import PROBLEM_JSON, Problem
+from whence.gateway.problems import PROBLEM_JSON
 from whence.ledger.events import MAX_BATCH_EVENTS
 from whence.memory import MAX_BATCH_MEMORIES
-from whence.wire import Event, Recall, Remember
+from whence.wire import Event, Problem, Recall, Remember
 
 Document = dict[str, Any]
 

@@ -13,6 +13,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from whence.errors import FieldError, InvalidInput, MalformedBody, Unavailable, WhenceError
 from whence.gateway import otlp
 from whence.gateway.otlp.forms import PROTOBUF, bare
+from whence.wire import Problem
 
 log = structlog.get_logger()
 
@@ -25,15 +26,6 @@ _MISSING = re.compile(r"Object missing required field `(.+)`")
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[]+")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.+)`")
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "unsupported_media_type"}
-
-
-class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    errors: tuple[FieldError, ...] = ()
 
 
 def problem_of(error: Exception) -> Problem:

@@ -6,7 +6,8 @@ from uuid import UUID
 from litestar import get
 from litestar.params import FromPath, QueryParameter
 
-from whence.gateway.events import MAX_POSITION, Caller, TheApp
+from whence.gateway.events import Caller, TheApp
+from whence.ledger.events import MAX_POSITION
 from whence.ledger.seals import MAX_PAGE_SEALS
 from whence.wire import ConsistencyProof, InclusionProof, SealPage
 

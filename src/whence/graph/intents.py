@@ -6,11 +6,10 @@ say which words decided, and says the same tomorrow.
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, NamedTuple, TypeAlias, get_args
 
-from whence.wire import EdgeType
+from whence.wire import EdgeType, Intent
 
-Intent: TypeAlias = Literal["why", "when", "what", "related", "who_is", "how_does", "personalize", "general"]
 INTENTS: Final[tuple[Intent, ...]] = get_args(Intent)
 
 EDGES: Final[tuple[EdgeType, ...]] = get_args(EdgeType)

@@ -83,7 +83,7 @@ class Identity:
     async def add_user(self, workspace_id: str, user_id: str) -> str:
         """Makes a user; returns the key, which is shown this once."""
         _check_workspace_id(workspace_id)
-        _check_user_id(user_id)
+        check_user_id(user_id)
         async with self._database.transaction(Scope(workspace_id)) as tx:
             return await self._add_user(tx, workspace_id, user_id, "member")
 
@@ -187,7 +187,7 @@ def _check_workspace_id(workspace_id: str) -> None:
         raise InvalidInput(f"workspace_id: {message}", (FieldError("workspace_id", message),))
 
 
-def _check_user_id(user_id: str) -> None:
+def check_user_id(user_id: str) -> None:
     if not 1 <= len(user_id) <= 256 or not user_id.isprintable():
         message = "1 to 256 printable characters"
         raise InvalidInput(f"user_id: {message}", (FieldError("user_id", message),))

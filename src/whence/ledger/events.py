@@ -20,6 +20,7 @@ EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 # Later times do not fit the nanoseconds of OpenTelemetry, and some of them could be stored but not be read back.
 LATEST = datetime(2262, 1, 1, tzinfo=UTC)
 MAX_COUNT = (1 << 53) - 1
+MAX_POSITION = (1 << 63) - 1
 
 OWN_TYPES = frozenset(
     {

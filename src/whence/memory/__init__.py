@@ -24,7 +24,7 @@ from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent, Vector
-from whence.ledger.events import text_problem
+from whence.ledger.events import MAX_POSITION, text_problem
 from whence.memory.own import Own, check_limit, check_names
 from whence.memory.profiles import Profiles
 from whence.memory.writing import BETWEEN, Draft, document_of, draft, event_of, normal, owner_of, refused
@@ -231,9 +231,9 @@ class Memory:
         check_limit(limit, MAX_HISTORY)
         values = _values(scope, memory_id=memory_id, after=after, limit=limit + 1)
         async with self._database.transaction(scope) as tx:
-            await self._get(tx, scope, memory_id)
+            memory = await self._get(tx, scope, memory_id)
             rows = await (await tx.execute(_SQL["history_of"], values, binary=True)).fetchall()
-        return _page(list(map(_memory, rows)), limit)
+        return _page(list(map(_memory, rows)) or [memory], limit)
 
     async def explain(self, scope: Scope, memory_id: UUID) -> Explanation:
         """Where it came from, what it replaced, who said it, when it was recalled."""
@@ -305,10 +305,11 @@ class Memory:
             predicate_key=asked.predicate and BETWEEN + _literal(normal(asked.predicate)) + BETWEEN,
             as_of=asked.as_of or self._clock(),
             known_at=asked.known_at,
-            before=before,
+            before=MAX_POSITION if before is None else before,
             limit=limit,
         )
-        rows = await (await tx.execute(_SQL["memories_held"], values, binary=True)).fetchall()
+        held = "memories_held" if scope.user_id is None else "memories_held_by_user"
+        rows = await (await tx.execute(_SQL[held], values, binary=True)).fetchall()
         found = list(map(_memory, rows))
         return found if asked.known_at is None else await self._as_sure_as_then(tx, scope, found, asked.known_at)
 
@@ -481,7 +482,7 @@ def _unit(row: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]:
 def _memory(row: tuple[Any, ...]) -> StoredMemory:
     subject, predicate, about, confidence, key = row[12:17]
     fact = None if subject is None else Fact(subject, predicate, about, confidence)
-    shown = key if fact is None else None
+    shown = key.partition(BETWEEN)[0] if fact is None and key is not None else None
     sanitised = row[-1] and _decode(row[-1])
     fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:-1], sanitised)
     return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)

@@ -33,10 +33,9 @@ m.deleted_at IS NULL AND m.valid_at <= %(as_of)s::timestamptz
 SELECT {memory} FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s AND {seen};
 
--- name: memories_held
--- The newest first. What is not asked about is NULL.
-SELECT {memory} FROM whence.memories m
-WHERE m.workspace_id = %(workspace_id)s AND {seen} AND {held}
+-- fragment: wanted
+-- What is asked about; what is not is NULL.
+{held}
   AND (%(agent)s::text IS NULL OR m.agent = %(agent)s)
   AND (%(tiers)s::text[] IS NULL OR m.tier = ANY (%(tiers)s::text[]))
   AND (%(kinds)s::text[] IS NULL OR m.kind = ANY (%(kinds)s::text[]))
@@ -44,7 +43,26 @@ WHERE m.workspace_id = %(workspace_id)s AND {seen} AND {held}
   AND (%(run_id)s::uuid IS NULL OR m.run_id = %(run_id)s::uuid)
   AND (%(subject_key)s::text IS NULL OR m.conflict_key LIKE %(subject_key)s::text || '%%')
   AND (%(predicate_key)s::text IS NULL OR m.conflict_key LIKE '%%' || %(predicate_key)s::text || '%%')
-  AND (%(before)s::bigint IS NULL OR m.position < %(before)s::bigint)
+
+-- name: memories_held
+-- Of everybody in the workspace, the newest first. They are found by the events that told them, which are in order.
+SELECT {memory} FROM whence.events e
+JOIN whence.memories m ON m.workspace_id = e.workspace_id AND m.memory_id = e.event_id
+WHERE e.workspace_id = %(workspace_id)s AND e.event_type = 'memory.remembered'
+  AND e.global_position < %(before)s::bigint AND {wanted}
+ORDER BY e.global_position DESC LIMIT %(limit)s::bigint;
+
+-- name: memories_held_by_user
+-- Of the user and of the workspace itself, the newest first: of each as many as are wanted together, by the index.
+SELECT {memory} FROM (
+    (SELECT * FROM whence.memories m
+     WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(user_id)s AND m.position < %(before)s::bigint AND {wanted}
+     ORDER BY m.position DESC LIMIT %(limit)s::bigint)
+    UNION ALL
+    (SELECT * FROM whence.memories m
+     WHERE m.workspace_id = %(workspace_id)s AND m.owner = '' AND m.position < %(before)s::bigint AND {wanted}
+     ORDER BY m.position DESC LIMIT %(limit)s::bigint)
+) m
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
 -- name: episodes_of_agent
@@ -56,16 +74,16 @@ ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
 -- name: history_of
 -- All that was ever said where only one thing can be so, in order of the time from which it was so; past the one that
--- was told at the position `after`.
+-- was told at the position `after`. Nothing for a memory without a key: its history is itself.
 SELECT {memory} FROM whence.memories m
 JOIN whence.memories o ON o.workspace_id = m.workspace_id AND o.memory_id = %(memory_id)s
 WHERE m.workspace_id = %(workspace_id)s AND {seen}
-  AND (m.memory_id = o.memory_id OR (m.owner = o.owner AND m.agent = o.agent AND m.tier = o.tier
-    AND m.anchor = o.anchor AND m.kind = o.kind AND m.conflict_key = o.conflict_key))
+  AND m.owner = o.owner AND m.agent = o.agent AND m.tier = o.tier
+  AND m.anchor = o.anchor AND m.kind = o.kind AND m.conflict_key = o.conflict_key
   AND (%(after)s::bigint IS NULL OR (m.valid_at, m.position) > (
     SELECT a.valid_at, a.position FROM whence.memories a
-    WHERE a.workspace_id = o.workspace_id AND a.owner = o.owner AND a.agent = o.agent AND a.kind = o.kind
-      AND a.position = %(after)s::bigint
+    WHERE a.workspace_id = o.workspace_id AND a.owner = o.owner AND a.agent = o.agent
+      AND a.conflict_key = o.conflict_key AND a.position = %(after)s::bigint
   ))
 ORDER BY m.valid_at, m.position LIMIT %(limit)s::bigint;
 

@@ -170,8 +170,8 @@ def _is_seen(sign: str) -> bool:
     return unicodedata.category(sign) != "Cf"
 
 
-def hash_of(text: str) -> str:
-    return hashlib.sha256(normal(text).encode()).hexdigest()
+def _hash_of(*parts: str) -> str:
+    return hashlib.sha256(BETWEEN.join(map(normal, parts)).encode()).hexdigest()
 
 
 def _keys(drafted: Draft) -> tuple[str | None, str | None]:
@@ -191,10 +191,11 @@ def _keys(drafted: Draft) -> tuple[str | None, str | None]:
 
 
 def _body_hash(drafted: Draft) -> str:
+    request = drafted.request
     if "text" in drafted.changed:
-        return hash_of(f"{drafted.text}{BETWEEN}{drafted.event_id}")
-    within = (drafted.request.world_id_context, drafted.request.subject_id)
-    return hash_of(BETWEEN.join((drafted.text, *(part or "" for part in within))) if any(within) else drafted.text)
+        return _hash_of(drafted.text, str(drafted.event_id))
+    within = (request.world_id_context or "", request.subject_id or "")
+    return _hash_of(drafted.text, *(within if any(within) else ()))
 
 
 def _sources(drafted: Draft, found: dict[UUID, bool]) -> list[dict[str, str]]:

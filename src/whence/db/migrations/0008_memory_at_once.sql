@@ -1,6 +1,54 @@
 -- What is told of memory is stored with its vectors by one call, and where it has no key, without a look at what is stored
 -- before: the index that the same text is told once by says so when it is inserted.
 
+-- Pages are in order of position, whatever else they are narrowed by.
+DROP INDEX whence.memories_in_order;
+CREATE INDEX memories_in_order ON whence.memories (workspace_id, owner, position);
+
+-- `anchor` cannot be NULL, which says the same; each check costs a write a few microseconds.
+ALTER TABLE whence.memories
+    DROP CONSTRAINT memories_session_has_session,
+    DROP CONSTRAINT memories_interaction_has_thread;
+
+-- The contract, for the object of a fact as for the text: semantic memory of 100 characters and more that is more than
+-- 0.85 alike a rule of its world is refused. Runs as the owner, because under row-level security the trigram index could
+-- not be used: its operators are not leakproof.
+CREATE OR REPLACE FUNCTION whence.guard_canon() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp
+SET pg_trgm.similarity_threshold = 0.85
+SET enable_seqscan = off
+AS $$
+DECLARE
+    said text;
+    shadowed record;
+BEGIN
+    IF NEW.workspace_id IS DISTINCT FROM current_setting('app.workspace_id', true) THEN
+        -- Row-level security will refuse the row; it must not learn anything before that.
+        RETURN NEW;
+    END IF;
+    FOREACH said IN ARRAY ARRAY[NEW.body, NEW.fact_object] LOOP
+        CONTINUE WHEN length(said) >= 100 IS NOT TRUE;
+        -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and
+        -- would compare all rules of the world, at 25 microseconds each.
+        SELECT r.rule_id, similarity(r.body, said) AS alike INTO shadowed
+        FROM (SELECT * FROM whence.canon_rules c WHERE c.body % said OFFSET 0) r
+        WHERE r.workspace_id = NEW.workspace_id AND r.world_id = NEW.world_id_context AND similarity(r.body, said) > 0.85
+        ORDER BY alike DESC, r.rule_id LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'the text repeats rule % of world %', shadowed.rule_id, NEW.world_id_context USING
+                ERRCODE = '23514', CONSTRAINT = 'memories_canon', TABLE = 'memories', SCHEMA = 'whence',
+                DETAIL = format('rule %s, %s alike', shadowed.rule_id, round(shadowed.alike::numeric, 2));
+        END IF;
+    END LOOP;
+    RETURN NEW;
+END $$;
+DROP TRIGGER memories_canon ON whence.memories;
+CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body, fact_object ON whence.memories
+    FOR EACH ROW WHEN (NEW.kind = 'semantic' AND NEW.world_id_context IS NOT NULL
+        AND greatest(length(NEW.body), length(NEW.fact_object)) >= 100)
+    EXECUTE FUNCTION whence.guard_canon();
+
 DROP FUNCTION whence.memory_apply(text, bigint, bigint, timestamptz, jsonb);
 DROP FUNCTION whence.memory_remember_plain(text, bigint, timestamptz, jsonb);
 
@@ -191,8 +239,8 @@ BEGIN
         SELECT in_workspace, hit.value::uuid, (document->>'event_id')::uuid, document->>'user_id', hit.ordinality
         FROM jsonb_array_elements_text(document->'hits') WITH ORDINALITY hit;
         UPDATE whence.memories m SET access_count = m.access_count + 1, accessed_at = at
-        FROM jsonb_array_elements_text(document->'hits') hit
-        WHERE m.workspace_id = in_workspace AND m.memory_id = hit::uuid;
+        WHERE m.workspace_id = in_workspace
+          AND m.memory_id = ANY (ARRAY(SELECT hit::uuid FROM jsonb_array_elements_text(document->'hits') hit));
         RETURN jsonb_build_object('place', document->'place');
     WHEN 'start_run' THEN
         SELECT coalesce(max(r.turn), 0) + 1 INTO turns FROM whence.runs r

@@ -1,0 +1,237 @@
+"""Calls as values: what is sent, what comes back, which may be sent again. Nothing here talks to anybody."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import quote
+from uuid import UUID, uuid4
+
+import httpx
+import msgspec
+
+from whence.errors import FieldError, InvalidInput, Unavailable, WhenceError
+from whence.wire import Problem, Remember, StoredEvent
+
+DEFAULT_URL = "http://127.0.0.1:8010"
+TIMEOUT_SECONDS = 30.0
+MAX_ATTEMPTS = 3
+FIRST_PAUSE_SECONDS = 0.2
+MAX_PAUSE_SECONDS = 5.0
+# Less than the five seconds after which the server gives up an idle connection: one that it closes just as something
+# is sent on it leaves open whether that arrived.
+KEPT_CONNECTION_SECONDS = 3.0
+# The server says something every 15 seconds, so that a longer silence means that it is gone.
+STREAM_SILENCE_SECONDS = 40.0
+
+Id = UUID | str
+Method = Literal["GET", "POST", "PUT", "DELETE"]
+T = TypeVar("T")
+
+_KEY_FORM = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    method: Method
+    path: str
+    answer: type[T]
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: bytes | None = None
+    repeatable: bool = False
+    """Whether twice is the same as once, so that it may be sent again when nobody knows what became of it."""
+
+
+def read(path: str, answer: type[T], asked: Mapping[str, Any] | None = None) -> Call[T]:
+    """A question. It changes nothing, so it may always be repeated."""
+    query = {name: _in_query(value) for name, value in (asked or {}).items() if value is not None}
+    return Call("GET", path, answer, query, repeatable=True)
+
+
+def post(path: str, answer: type[T], body: Mapping[str, Any], repeatable: bool = False) -> Call[T]:
+    return Call("POST", path, answer, body=msgspec.json.encode(body), repeatable=repeatable)
+
+
+def put(path: str, answer: type[T], body: Mapping[str, Any]) -> Call[T]:
+    """What is put twice is there once."""
+    return Call("PUT", path, answer, body=msgspec.json.encode(body), repeatable=True)
+
+
+def delete(path: str, repeatable: bool = False) -> Call[None]:
+    """Repeatable only where the server answers the second time as it did the first; else the answer to a repeat would
+    say that there was nothing to delete."""
+    return Call("DELETE", path, type(None), repeatable=repeatable)
+
+
+def at(template: str, *names: Id) -> str:
+    """A path; the names in it may hold any character."""
+    return template.format(*map(_segment, names))
+
+
+def _segment(name: Id) -> str:
+    said = str(name)
+    if said in ("", ".", ".."):
+        # On its way these would become a step to another path.
+        message = "a name in a path must not be empty, `.` or `..`"
+        raise InvalidInput(message, (FieldError("path", message),))
+    return quote(said, safe="")
+
+
+def _in_query(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def given(fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """What was given; None says that it was not."""
+    return {name: value for name, value in {**fields, **more}.items() if value is not None}
+
+
+def with_event_id(event: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """An event that can be sent again: with an id of ours, the ledger knows it for the same one."""
+    return {"event_id": uuid4(), "occurred_at": now, **given(event)}
+
+
+def with_memory_id(memory: Mapping[str, Any]) -> dict[str, Any]:
+    """A memory that can be sent again: with an id of ours, a repeat is not a second memory."""
+    return {"memory_id": uuid4(), **given(memory)}
+
+
+def each_with_memory_id(memories: Iterable[Mapping[str, Any] | Remember]) -> list[dict[str, Any] | Remember]:
+    return [
+        msgspec.structs.replace(memory, memory_id=memory.memory_id or uuid4())
+        if isinstance(memory, Remember)
+        else with_memory_id(memory)
+        for memory in memories
+    ]
+
+
+# What came back
+
+
+def authorization(key: str) -> dict[str, str]:
+    """Checked here, because what refuses a bad header further down quotes it."""
+    stripped = key.strip()
+    if _KEY_FORM.fullmatch(stripped) is None:
+        message = "is empty, or holds what no key of Whence holds"
+        raise InvalidInput(f"key: {message}", (FieldError("key", message),))
+    return {"Authorization": f"Bearer {stripped}"}
+
+
+def address(url: httpx.URL) -> str:
+    """For people to read: without a password that somebody may have put in."""
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"
+
+
+Outcome = httpx.Response | httpx.TransportError
+"""What became of one attempt: an answer, or what went wrong before there was one."""
+
+
+class Attempts:
+    """How often something may be sent, and how long to wait in between."""
+
+    def __init__(self, repeatable: bool) -> None:
+        self._repeatable = repeatable
+        self._made = 0
+
+    def pause_after(self, outcome: Outcome) -> float | None:
+        """How long to wait before the next attempt; None where this outcome is the last."""
+        self._made += 1
+        if self._made >= MAX_ATTEMPTS or not self._worth_repeating(outcome):
+            return None
+        pause = FIRST_PAUSE_SECONDS * 4 ** (self._made - 1)
+        wanted = outcome.headers.get("retry-after", "") if isinstance(outcome, httpx.Response) else ""
+        return min(max(pause, float(wanted) if wanted.isdecimal() else 0.0), MAX_PAUSE_SECONDS)
+
+    def _worth_repeating(self, outcome: Outcome) -> bool:
+        """What never left may be sent again whatever it is. Otherwise the call may have been carried out and only its
+        answer be lost, or a 503 be told of a commit that nobody saw, so it must be one that can be repeated. A timeout
+        is told at once: who set it wants to know by then."""
+        if isinstance(outcome, httpx.Response):
+            return self._repeatable and outcome.status_code == 503
+        if isinstance(outcome, httpx.TimeoutException):
+            return False
+        return self._repeatable or isinstance(outcome, httpx.ConnectError)
+
+
+def answer_of(call: Call[T], outcome: Outcome, base: httpx.URL) -> T:
+    if not isinstance(outcome, httpx.Response):
+        raise failure_of(outcome, base) from outcome
+    if not outcome.is_success:
+        raise failure_of(outcome, base)
+    try:
+        return msgspec.json.decode(outcome.content or b"null", type=call.answer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise WhenceError(f"what answers at {address(base)} is not a Whence of this version: check the URL") from None
+
+
+def failure_of(outcome: Outcome, base: httpx.URL) -> WhenceError:
+    """The error that the server raised, by its code; or one that says why none could be heard of."""
+    where = address(base)
+    if isinstance(outcome, httpx.Response):
+        try:
+            return error_of(msgspec.json.decode(outcome.content, type=Problem))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return _foreign(outcome.status_code, where)
+    if isinstance(outcome, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
+        return Unavailable(f"{where} cannot be reached: start `whence serve`, or check the URL")
+    if isinstance(outcome, httpx.TimeoutException):
+        return Unavailable(f"{where} did not answer in time: try again, or give the client a larger timeout_s")
+    return Unavailable(f"the connection to {where} was lost before it answered: try again")
+
+
+def error_of(problem: Problem) -> WhenceError:
+    return _errors_by_code().get(problem.code, WhenceError)(problem.detail, problem.errors)
+
+
+def _foreign(status: int, where: str) -> WhenceError:
+    """From something between us and Whence, or in its place."""
+    if status in (502, 503, 504):
+        return Unavailable(f"{where} answered {status}: what stands before Whence does not reach it; try again")
+    return WhenceError(f"{where} answered {status}, and not as Whence does: check the URL")
+
+
+def _errors_by_code() -> dict[str, type[WhenceError]]:
+    return {error.code: error for error in _tree(WhenceError)}
+
+
+def _tree(base: type[WhenceError]) -> Iterator[type[WhenceError]]:
+    """Below first, so that a class wins over one below it that has no code of its own."""
+    for child in base.__subclasses__():
+        yield from _tree(child)
+    yield base
+
+
+# The stream
+
+
+def ended_early() -> Outcome:
+    """A stream has no end, so one that ends is a connection that was lost."""
+    return httpx.RemoteProtocolError("the stream ended")
+
+
+class Frames:
+    """Server-sent events, from bytes as they come. Lines end at LF only: a text may hold other line breaks."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._is_error = False
+        self.alive = False
+        """Whether the server has said anything but hello, so that the connection did work."""
+
+    def feed(self, chunk: bytes) -> Iterator[StoredEvent]:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        return self._events(lines)
+
+    def _events(self, lines: Sequence[bytes]) -> Iterator[StoredEvent]:
+        for line in lines:
+            name, _, value = line.partition(b": ")
+            self.alive |= line.startswith((b"data", b":"))
+            if name == b"event":
+                self._is_error = value == b"error"
+            elif name == b"data" and self._is_error:
+                raise error_of(msgspec.json.decode(value, type=Problem))
+            elif name == b"data":
+                yield msgspec.json.decode(value, type=StoredEvent)

@@ -1,0 +1,361 @@
+"""`Whence`: every verb of the HTTP interface. Made by `make sync` from asynchronous.py; do not edit."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from os import PathLike
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx
+import msgspec
+
+from whence.client.calls import (
+    DEFAULT_URL,
+    KEPT_CONNECTION_SECONDS,
+    STREAM_SILENCE_SECONDS,
+    TIMEOUT_SECONDS,
+    Attempts,
+    Call,
+    Frames,
+    Id,
+    Outcome,
+    address,
+    answer_of,
+    at,
+    authorization,
+    delete,
+    each_with_memory_id,
+    ended_early,
+    failure_of,
+    given,
+    post,
+    put,
+    read,
+    with_event_id,
+    with_memory_id,
+)
+from whence.client.embedded import Embedded
+from whence.client.fields import (
+    ContextAsked,
+    EpisodeFields,
+    EventFields,
+    EventsAsked,
+    LineageAsked,
+    MemoriesAsked,
+    MemoryFields,
+    ProvAsked,
+    RecallAsked,
+    RememberFields,
+    RunFields,
+    StreamAsked,
+    SubgraphAsked,
+    WorkflowsAsked,
+)
+from whence.wire import (
+    AppendAnswer,
+    Atlas,
+    Canon,
+    CanonRule,
+    ConsistencyProof,
+    Episodes,
+    Event,
+    EventPage,
+    Explanation,
+    Health,
+    InclusionProof,
+    MemoryPage,
+    Recalled,
+    Remember,
+    Remembered,
+    RememberedBatch,
+    Run,
+    Runs,
+    SealPage,
+    StoredEvent,
+    StoredMemory,
+    Workflow,
+    WorkflowOutcome,
+    WorkflowPage,
+    WorkflowSelection,
+    WorkingEntry,
+    WorkingKeys,
+    WorkingStored,
+)
+
+T = TypeVar("T")
+
+
+class Whence:
+    """A Whence to talk to: one that is served at `url`, or one in this process by `Whence.embedded()`."""
+
+    def __init__(self, url: str = DEFAULT_URL, *, key: str, timeout_s: float = TIMEOUT_SECONDS) -> None:
+        self._embedded: Embedded | None = None
+        self._http = httpx.Client(
+            base_url=url,
+            headers=authorization(key),
+            timeout=timeout_s,
+            limits=httpx.Limits(keepalive_expiry=KEPT_CONNECTION_SECONDS),
+            # A proxy that some variable names would read every memory, and the key.
+            trust_env=False,
+        )
+
+    @classmethod
+    def embedded(cls, data_dir: str | PathLike[str] | None = None, *, user: str | None = None) -> Self:
+        """A Whence in this process, on the data of a folder (`~/.whence`), without a server, a port or a key.
+
+        It acts as an administrator of the workspace `default`, or as one of its users. It begins to open at once, and
+        the first call waits until it has opened.
+        """
+        self = cls.__new__(cls)
+        self._embedded = Embedded(data_dir, user)
+        self._http = httpx.Client(base_url="http://embedded", transport=self._embedded, trust_env=False)
+        return self
+
+    def __repr__(self) -> str:
+        where = address(self._http.base_url) if self._embedded is None else "embedded"
+        return f"<{type(self).__name__} {where}>"
+
+    def __enter__(self) -> Self:
+        if self._embedded is not None:
+            self._embedded.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives up connections; ends a Whence that lives in this process."""
+        self._http.close()
+
+    def _send(self, call: Call[T]) -> T:
+        attempts = Attempts(call.repeatable)
+        while True:
+            outcome: Outcome
+            try:
+                outcome = self._http.request(call.method, call.path, params=call.query, content=call.body)
+            except httpx.TransportError as error:
+                outcome = error
+            pause = attempts.pause_after(outcome)
+            if pause is None:
+                return answer_of(call, outcome, self._http.base_url)
+            time.sleep(pause)
+
+    def health(self) -> Health:
+        """Whether the parts work, and which do not."""
+        return self._send(read("/health", Health))
+
+    # Events
+
+    def append(self, **event: Unpack[EventFields]) -> AppendAnswer:
+        """Appends an event. One that cannot be stored is raised: InvalidInput, or Conflict."""
+        return self._send(post("/v1/events", AppendAnswer, with_event_id(event, _now()), repeatable=True))
+
+    def append_all(self, events: Iterable[EventFields | Event]) -> AppendAnswer:
+        """Appends 1 to 1,000 events. Each is accepted or rejected on its own: look at `results`."""
+        now = _now()
+        items = [event if isinstance(event, Event) else with_event_id(event, now) for event in events]
+        return self._send(post("/v1/events", AppendAnswer, {"events": items}, repeatable=True))
+
+    def events(self, **asked: Unpack[EventsAsked]) -> EventPage:
+        """Events in order of position; `next` is `after` for the next page."""
+        return self._send(read("/v1/events", EventPage, asked))
+
+    def event(self, event_id: Id) -> StoredEvent:
+        """One event's envelope."""
+        return self._send(read(at("/v1/events/{}", event_id), StoredEvent))
+
+    def payload(self, event_id: Id) -> Any:
+        """One event's payload, decrypted."""
+        return msgspec.json.decode(self._send(read(at("/v1/events/{}/payload", event_id), msgspec.Raw)))
+
+    def follow(self, **asked: Unpack[StreamAsked]) -> Iterator[StoredEvent]:
+        """Events past `after` as they are committed, without an end; a lost connection is taken up where it was."""
+        after, attempts = asked.get("after"), Attempts(repeatable=True)
+        while True:
+            call = read("/v1/events/stream", StoredEvent, {**asked, "after": after})
+            frames, outcome = Frames(), ended_early()
+            try:
+                with self._http.stream(
+                    call.method, call.path, params=call.query, timeout=STREAM_SILENCE_SECONDS
+                ) as response:
+                    if response.is_success:
+                        for chunk in response.iter_bytes():
+                            for event in frames.feed(chunk):
+                                after = event.global_position
+                                yield event
+                    else:
+                        response.read()
+                        outcome = response
+            except httpx.ReadTimeout:
+                # Silence is a connection that was lost without a word.
+                pass
+            except httpx.TransportError as error:
+                outcome = error
+            # A connection that worked for a while and was then lost is the first failure, not one more.
+            attempts = Attempts(repeatable=True) if frames.alive else attempts
+            pause = attempts.pause_after(outcome)
+            if pause is None:
+                raise failure_of(outcome, self._http.base_url)
+            time.sleep(pause)
+
+    # The graph
+
+    def lineage(self, event_id: Id, **asked: Unpack[LineageAsked]) -> Atlas:
+        """What caused an event, or what came of it."""
+        return self._send(read(at("/v1/events/{}/lineage", event_id), Atlas, asked))
+
+    def subgraph(self, **asked: Unpack[SubgraphAsked]) -> Atlas:
+        """Everything around an event, or in a session or a trace."""
+        return self._send(read("/v1/subgraph", Atlas, asked))
+
+    def context(self, query: str | None = None, **asked: Unpack[ContextAsked]) -> Atlas:
+        """What bears on a question or a session, the most relevant first."""
+        return self._send(post("/v1/context", Atlas, given(asked, query=query), repeatable=True))
+
+    def prov(self, **asked: Unpack[ProvAsked]) -> Any:
+        """The provenance of an event, a session or a trace as W3C PROV-JSON."""
+        return msgspec.json.decode(self._send(read("/v1/prov", msgspec.Raw, asked)))
+
+    # Memory
+
+    def remember(self, text: str, **fields: Unpack[RememberFields]) -> Remembered:
+        """Remembers something. What is answered can be recalled at once."""
+        memory = with_memory_id({**fields, "text": text})
+        return self._send(post("/v1/memories", Remembered, memory, repeatable=True))
+
+    def remember_all(self, memories: Iterable[MemoryFields | Remember]) -> RememberedBatch:
+        """Remembers 1 to 500 things. Each is stored or refused on its own: look at `results`."""
+        items = each_with_memory_id(memories)
+        return self._send(post("/v1/memories", RememberedBatch, {"memories": items}, repeatable=True))
+
+    def memory(self, memory_id: Id) -> StoredMemory:
+        """One memory, also one that is over or forgotten."""
+        return self._send(read(at("/v1/memories/{}", memory_id), StoredMemory))
+
+    def memories(self, **asked: Unpack[MemoriesAsked]) -> MemoryPage:
+        """What is remembered, the newest first; `next` is `before` for the next page."""
+        return self._send(read("/v1/memories", MemoryPage, asked))
+
+    def history(self, memory_id: Id, *, after: int | None = None, limit: int | None = None) -> MemoryPage:
+        """Everything that was ever said in its place, in order of the time from which it was so."""
+        wanted = {"after": after, "limit": limit}
+        return self._send(read(at("/v1/memories/{}/history", memory_id), MemoryPage, wanted))
+
+    def explain(self, memory_id: Id) -> Explanation:
+        """Why it is believed, since when, and who says so."""
+        return self._send(read(at("/v1/memories/{}/explain", memory_id), Explanation))
+
+    def recall(self, **asked: Unpack[RecallAsked]) -> Recalled:
+        """What held, the newest first. That it was recalled is kept, so this is not repeated by itself."""
+        return self._send(post("/v1/recall", Recalled, given(asked)))
+
+    def forget(self, memory_id: Id) -> None:
+        """It is no longer recalled; its history stays."""
+        self._send(delete(at("/v1/memories/{}", memory_id), repeatable=True))
+
+    # Working memory
+
+    def put_working(self, agent: str, instance: str, key: str, value: Any, ttl_s: int | None = None) -> WorkingStored:
+        """Puts a value under a key of an instance, until it expires."""
+        body = given({"ttl_s": ttl_s}) | {"value": value}
+        return self._send(put(at("/v1/working/{}/{}/{}", agent, instance, key), WorkingStored, body))
+
+    def working(self, agent: str, instance: str, key: str) -> WorkingEntry:
+        """The value under a key, as JSON: `.decoded()` reads it."""
+        return self._send(read(at("/v1/working/{}/{}/{}", agent, instance, key), WorkingEntry))
+
+    def delete_working(self, agent: str, instance: str, key: str) -> None:
+        """Removes a key and its value."""
+        self._send(delete(at("/v1/working/{}/{}/{}", agent, instance, key)))
+
+    def working_keys(self, agent: str, instance: str) -> WorkingKeys:
+        """The keys of an instance, with their sizes."""
+        return self._send(read(at("/v1/working/{}/{}", agent, instance), WorkingKeys))
+
+    # Runs
+
+    def start_run(self, agent: str, instance: str, **fields: Unpack[RunFields]) -> Run:
+        """Starts a run of an agent. A repeat would be another run, so this is not repeated by itself."""
+        return self._send(post("/v1/runs", Run, given(fields, agent=agent, instance=instance)))
+
+    def run(self, run_id: Id) -> Run:
+        """One run."""
+        return self._send(read(at("/v1/runs/{}", run_id), Run))
+
+    def add_episode(self, run_id: Id, text: str, **fields: Unpack[EpisodeFields]) -> Remembered:
+        """Adds what happened in a run."""
+        episode = with_memory_id({**fields, "text": text})
+        return self._send(post(at("/v1/runs/{}/episodes", run_id), Remembered, episode, repeatable=True))
+
+    def complete_run(self, run_id: Id, output: Any = None) -> Run:
+        """The run has done its task."""
+        return self._send(post(at("/v1/runs/{}/complete", run_id), Run, {"output": output}, repeatable=True))
+
+    def fail_run(self, run_id: Id, error: Any = None) -> Run:
+        """The run has failed."""
+        return self._send(post(at("/v1/runs/{}/fail", run_id), Run, {"error": error}, repeatable=True))
+
+    def runs(self, agent: str, instance: str | None = None, limit: int | None = None) -> list[Run]:
+        """Runs of an agent, the newest first. The first run of an instance is its state."""
+        asked = {"instance": instance, "limit": limit}
+        return (self._send(read(at("/v1/agents/{}/runs", agent), Runs, asked))).runs
+
+    def episodes(self, agent: str, limit: int | None = None) -> list[StoredMemory]:
+        """The last episodes of an agent, the newest first."""
+        return (self._send(read(at("/v1/agents/{}/episodes", agent), Episodes, {"limit": limit}))).memories
+
+    # Workflows
+
+    def add_workflow(self, agent: str, task_type: str, name: str, spec: Mapping[str, Any]) -> Workflow:
+        """Adds a variant of how an agent does a kind of task."""
+        body = {"agent": agent, "task_type": task_type, "name": name, "spec": spec}
+        return self._send(post("/v1/workflows", Workflow, body, repeatable=True))
+
+    def workflows(self, **asked: Unpack[WorkflowsAsked]) -> WorkflowPage:
+        """Variants and what is known of each, the newest first; `next` is `before` for the next page."""
+        return self._send(read("/v1/workflows", WorkflowPage, asked))
+
+    def select_workflow(self, agent: str, task_type: str) -> WorkflowSelection:
+        """Selects a variant. A repeat would be another draw, so this is not repeated by itself."""
+        return self._send(post("/v1/workflows/select", WorkflowSelection, {"agent": agent, "task_type": task_type}))
+
+    def record_outcome(self, selection_id: Id, score: float) -> WorkflowOutcome:
+        """Says how well a selected variant did, from 0 to 1. Counts once."""
+        body = {"selection_id": selection_id, "score": score}
+        return self._send(post("/v1/workflows/outcomes", WorkflowOutcome, body, repeatable=True))
+
+    def retire_workflow(self, workflow_id: Id) -> None:
+        """It is not selected any more, and stays readable."""
+        self._send(delete(at("/v1/workflows/{}", workflow_id), repeatable=True))
+
+    # The canon
+
+    def set_rule(self, world_id: str, rule_id: str, body: str) -> None:
+        """Sets a rule that semantic memory must not repeat. Needs an administrator."""
+        self._send(put(at("/v1/canon/{}/{}", world_id, rule_id), type(None), {"body": body}))
+
+    def drop_rule(self, world_id: str, rule_id: str) -> None:
+        """Drops a rule. Needs an administrator."""
+        self._send(delete(at("/v1/canon/{}/{}", world_id, rule_id)))
+
+    def rules(self, world_id: str) -> list[CanonRule]:
+        """The rules of a world."""
+        return (self._send(read(at("/v1/canon/{}", world_id), Canon))).rules
+
+    # Seals
+
+    def seals(self, after: int | None = None, limit: int | None = None) -> SealPage:
+        """Seals in order of size; `next` is `after` for the next page."""
+        return self._send(read("/v1/seals", SealPage, {"after": after, "limit": limit}))
+
+    def proof(self, event_id: Id) -> InclusionProof:
+        """Proof that an event is under the last seal."""
+        return self._send(read(at("/v1/events/{}/proof", event_id), InclusionProof))
+
+    def consistency(self, from_size: int, to_size: int | None = None) -> ConsistencyProof:
+        """Proof that a seal covers all that an earlier one did, unchanged."""
+        return self._send(read("/v1/seals/consistency", ConsistencyProof, {"from": from_size, "to": to_size}))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
