@@ -309,6 +309,9 @@ async def _measure(stack: AsyncExitStack, target: Served, owner: str, quick: boo
         store = open_store(owner, f"langgraph{schema}", given, indexed)
         sides[f"mem0{suffix}"] = await stack.enter_async_context(mem0)
         sides[f"LangGraph store{suffix}"] = await stack.enter_async_context(store)
+    # What the peers have imported is large, and a process that serves memory has none of it to look through.
+    gc.collect()
+    gc.freeze()
     race, turns, results = Race(sides, Source(given), owner), itertools.count(), list[Result]()
     for number, shape in enumerate(SHAPES):
         rates = await race.rounds(replace(shape, count=shape.count // 5) if quick else shape, turns)

@@ -1,5 +1,6 @@
 """The guard: semantic memory does not repeat the rules of its world, whichever way it comes in."""
 
+import msgspec
 import psycopg
 import pytest
 from psycopg import Connection
@@ -7,7 +8,7 @@ from psycopg import Connection
 from conftest import Workspace
 from whence.app import App
 from whence.errors import InvalidInput, NotFound
-from whence.wire import Kind, Remember
+from whence.wire import Fact, Kind, Remember
 
 RULE = "A change set is refused by the gate of conformity unless two people of the team have signed its review."
 
@@ -42,6 +43,22 @@ async def test_what_is_shorter_or_of_another_world_or_kind_passes(app: App, work
     await app.memory.remember(
         ann, copy("The operator was working on the coverage of the gate, and asked for a digest " * 2)
     )
+
+
+async def test_the_object_of_a_fact_is_guarded_as_its_text_is(app: App, workspace: Workspace) -> None:
+    await with_rule(app, workspace)
+    told = Remember(
+        agent="gateway",
+        tier="persistent",
+        kind="semantic",
+        text="what the gate does",
+        world_id_context="w1",
+        fact=Fact("the gate", "does", RULE),
+    )
+    with pytest.raises(InvalidInput, match="rule R-12"):
+        await app.memory.remember(workspace.user("ann"), told)
+    short = msgspec.structs.replace(told, fact=Fact("the gate", "does", RULE[:99]))
+    assert (await app.memory.remember(workspace.user("ann"), short)).status == "stored"
 
 
 async def test_what_was_told_before_its_rule_is_not_told_again(app: App, workspace: Workspace) -> None:
@@ -129,7 +146,7 @@ async def test_the_guard_uses_the_trigram_index(app: App, workspace: Workspace, 
         name, _, value = setting.partition("=")
         owner.execute(f"SET {name} = {value}")
     query = source[source.index("SELECT r.rule_id") : source.index("LIMIT 1") + len("LIMIT 1")]
-    query = query.replace("INTO shadowed", "").replace("NEW.body", f"'{RULE}'")
+    query = query.replace("INTO shadowed", "").replace(" said", f" '{RULE}'")
     query = query.replace("NEW.workspace_id", f"'{workspace.workspace_id}'").replace("NEW.world_id_context", "'w1'")
     plan = [line for (line,) in owner.execute(f"EXPLAIN (ANALYZE, COSTS OFF) {query}".encode()).fetchall()]
     assert any("Bitmap Index Scan on canon_rules_alike" in line for line in plan), plan

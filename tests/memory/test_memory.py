@@ -13,9 +13,11 @@ from psycopg import Connection
 from conftest import Workspace
 from samples import event
 from whence.app import App
+from whence.db import Scope
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
 from whence.graph import Bounds
-from whence.memory import MAX_HISTORY
+from whence.ledger.payloads import canonical
+from whence.memory import _SQL, MAX_HISTORY
 from whence.wire import Fact, Kind, Recall, Remember, StoredMemory
 
 
@@ -52,6 +54,66 @@ async def test_a_memory_is_there_when_the_call_returns_and_its_event_is_in_the_l
     stored = await app.ledger.get(ann.scope, done.event_id)
     assert (stored.event_type, stored.session_id, stored.agent_id) == ("memory.remembered", "s1", "gateway")
     assert b"the customer likes tea" in await app.ledger.payload(ann.scope, done.event_id)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        note("plain"),
+        note("with everything", session_id="s1", subject_id="bob", importance=0.25, embedding=(0.5, 1.0)),
+        lives("Zürich", valid_at=day(3), world_id_context="w1"),
+        note("write to a@example.com", kind="episodic"),
+        note("how to ship", kind="procedural", key="Release"),
+    ],
+)
+async def test_what_a_memory_says_is_committed_to_as_an_auditor_would(
+    app: App, workspace: Workspace, told: Remember
+) -> None:
+    done = await app.memory.remember(workspace.user("ann"), told)
+    payload = await app.ledger.payload(workspace.user("ann").scope, done.event_id)
+    assert payload == canonical(payload)
+
+
+async def test_a_text_in_a_world_is_not_the_text_that_names_the_world(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    first = await app.memory.remember(ann, note("tea", world_id_context="house"))
+    other = await app.memory.remember(ann, note("tea house"))
+    assert (first.status, other.status) == ("stored", "stored")
+
+
+async def test_a_procedure_is_shown_with_what_it_is_for(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    done = await app.memory.remember(ann, note("tag, then push", kind="procedural", key="release"))
+    assert (await app.memory.get(ann.scope, done.memory_id)).key == "release"
+
+
+@pytest.mark.parametrize("who", ["ann", None])
+async def test_a_page_is_read_by_the_index_and_not_by_looking_at_all(
+    app: App, workspace: Workspace, who: str | None
+) -> None:
+    """Before anybody has analysed the table, when the planner knows least."""
+    for start in range(0, 600, 100):
+        notes = [note(f"note {number}", embedding=(1.0, 0.0)) for number in range(start, start + 100)]
+        await app.memory.remember_all(workspace.user("ann"), notes)
+    scope = Scope(workspace.workspace_id, who)
+    name = "memories_held" if who is None else "memories_held_by_user"
+    unasked = ("agent", "tiers", "kinds", "session_id", "run_id", "subject_key", "predicate_key", "known_at")
+    values = dict.fromkeys(unasked) | {
+        "workspace_id": workspace.workspace_id,
+        "user_id": who,
+        "as_of": datetime.now(UTC),
+        "before": 1 << 62,
+        "limit": 5,
+    }
+    async with app.database.transaction(scope) as tx:
+        [[plan]] = await (await tx.execute(b"EXPLAIN (ANALYZE, FORMAT JSON) " + _SQL[name], values)).fetchall()
+    assert most_rows(plan[0]["Plan"]) <= 10, plan
+
+
+def most_rows(node: dict[str, Any]) -> float:
+    """That any step of a plan has read, with those that it then left out."""
+    read = node["Actual Rows"] * node["Actual Loops"] + node.get("Rows Removed by Filter", 0)
+    return max([read, *map(most_rows, node.get("Plans", []))])
 
 
 async def test_the_same_text_is_told_twice_and_stored_once(app: App, workspace: Workspace) -> None:

@@ -6,12 +6,10 @@ anybody who writes SQL against a Whence database.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection, pq, sql
@@ -30,14 +28,9 @@ WORKER_ROLE: Final = "whence_worker"
 POOL_MAX_CONNECTIONS = 16
 TRIP_MAX_CONNECTIONS = 8
 POOL_WAIT_SECONDS = 10.0
-PLANS_SECONDS = 5.0
-"""A connection keeps its plans so long. A plan that was made while a table was nearly empty takes any index for as good
-as any other, and would read the whole table until somebody analyses it, a minute and many rows later."""
 
 Tx = AsyncConnection[tuple[Any, ...]]
 """A connection inside a transaction that has its scope set. Verbs take it first; whoever opened it commits."""
-
-_planned_at: WeakKeyDictionary[Tx, float] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,21 +170,16 @@ def _pool(conninfo: str, kept: int, max_connections: int, prepare_threshold: int
 
 def _opening(conn: Tx, scope: Scope | EveryWorkspace | None) -> list[bytes]:
     """How a transaction begins. The values are literals because `set_config()` does not reach the shards of Citus."""
-    begin = [b"BEGIN"]
-    now = time.monotonic()
-    if now - _planned_at.setdefault(conn, now) > PLANS_SECONDS:
-        _planned_at[conn] = now
-        begin.append(b"DISCARD PLANS")
     if scope is None:
-        return begin
+        return [b"BEGIN"]
     if isinstance(scope, EveryWorkspace):
-        return [*begin, b"SET LOCAL ROLE " + WORKER_ROLE.encode()]
+        return [b"BEGIN", b"SET LOCAL ROLE " + WORKER_ROLE.encode()]
     quote = pq.Escaping(conn.pgconn).escape_literal
     workspace = b"SET LOCAL %b = %b" % (SESSION_VAR_WORKSPACE_ID.encode(), quote(scope.workspace_id.encode()))
     if scope.user_id is None:
-        return [*begin, b"SET LOCAL ROLE " + WORKSPACE_ROLE.encode(), workspace]
+        return [b"BEGIN", b"SET LOCAL ROLE " + WORKSPACE_ROLE.encode(), workspace]
     user = b"SET LOCAL %b = %b" % (SESSION_VAR_USER_ID.encode(), quote(scope.user_id.encode()))
-    return [*begin, workspace, user]
+    return [b"BEGIN", workspace, user]
 
 
 async def _become_app(conn: Tx) -> None:

@@ -1314,25 +1314,25 @@ CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors USING btree (workspa
 
 CREATE INDEX graph_vectors_by_subject ON whence.graph_vectors USING btree (workspace_id, build, owner, subject_id, ((node | (0)::bigint)));
 
-CREATE INDEX memories_by_key ON whence.memories USING btree (workspace_id, owner, agent, conflict_key, valid_at) WHERE (conflict_key IS NOT NULL);
+CREATE INDEX memories_by_key ON whence.memories USING btree (conflict_key, workspace_id, owner, agent, valid_at) WHERE (conflict_key IS NOT NULL);
 
-CREATE INDEX memories_by_run ON whence.memories USING btree (workspace_id, agent, "position") WHERE (run_id IS NOT NULL);
+CREATE INDEX memories_by_run ON whence.memories USING btree (agent, workspace_id, "position") WHERE (run_id IS NOT NULL);
 
-CREATE INDEX memories_by_session ON whence.memories USING btree (workspace_id, session_id, "position") WHERE (session_id IS NOT NULL);
+CREATE INDEX memories_by_session ON whence.memories USING btree (session_id, workspace_id, "position") WHERE (session_id IS NOT NULL);
 
-CREATE INDEX memories_in_order ON whence.memories USING btree (workspace_id, owner, "position");
+CREATE INDEX memories_in_order ON whence.memories USING btree (owner, workspace_id, "position");
 
 CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, conflict_key) WHERE ((conflict_key IS NOT NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL));
 
 CREATE UNIQUE INDEX memories_same_text ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, body_hash) WHERE ((kind <> 'episodic'::text) AND (conflict_key IS NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL));
 
-CREATE INDEX memory_sources_by_event ON whence.memory_sources USING btree (workspace_id, event_id);
+CREATE INDEX memory_sources_by_event ON whence.memory_sources USING btree (event_id, workspace_id);
 
-CREATE INDEX memory_sources_by_source ON whence.memory_sources USING btree (workspace_id, source) WHERE (role <> 'told'::text);
+CREATE INDEX memory_sources_by_source ON whence.memory_sources USING btree (source, workspace_id) WHERE (role <> 'told'::text);
 
-CREATE INDEX runs_of_agent ON whence.runs USING btree (workspace_id, owner, agent, "position");
+CREATE INDEX runs_of_agent ON whence.runs USING btree (agent, workspace_id, owner, "position");
 
-CREATE INDEX runs_of_instance ON whence.runs USING btree (workspace_id, owner, agent, instance, turn);
+CREATE INDEX runs_of_instance ON whence.runs USING btree (instance, agent, workspace_id, owner, turn);
 
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
 

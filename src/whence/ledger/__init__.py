@@ -20,7 +20,7 @@ from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.ledger.append import Entry, Outcome, Status
 from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
-from whence.ledger.effects import Effect, OwnEvent
+from whence.ledger.effects import OwnEvent
 from whence.ledger.events import problems
 from whence.ledger.heads import Heads, head_of
 from whence.ledger.payloads import KeyRow, SubjectKeys, canonical, subject_of
@@ -133,9 +133,7 @@ class Ledger:
     async def record(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Outcome]:
         """Stores events of Whence's own with what they do. Whoever calls has checked them."""
         keys = await self.keys.ensure(workspace_id, {subject_of(own.event) for own in events})
-        entries = [
-            _entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own.effect) for own in events
-        ]
+        entries = [_entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own) for own in events]
         return await self._coalescer.store(workspace_id, entries)
 
     def count(self, status: Status, count: int) -> None:
@@ -309,9 +307,11 @@ def _checked(principal: Principal, event: Event, now: datetime) -> Event | list[
     return errors or event
 
 
-def _entry(workspace_id: str, event: Event, key: SubjectKey, payload: bytes, effect: Effect | None = None) -> Entry:
+def _entry(workspace_id: str, event: Event, key: SubjectKey, payload: bytes, own: OwnEvent | None = None) -> Entry:
     """Raises what `canonical` raises where the payload cannot be read."""
-    sealed = key.seal(_place(workspace_id, event.event_id), payload, canonical(payload))
+    form = payload if own is not None and own.is_canonical else canonical(payload)
+    sealed = key.seal(_place(workspace_id, event.event_id), payload, form)
+    effect = None if own is None else own.effect
     return Entry(event, sealed.commitment, subject_of(event), key.key_id, sealed.ciphertext, effect)
 
 

@@ -45,6 +45,8 @@ class OwnEvent(msgspec.Struct, frozen=True, gc=False):
     event: Event
     payload: bytes
     effect: Effect
+    is_canonical: bool = False
+    """Whether the payload is written as `payloads.canonical` would."""
 
 
 Placed = list[tuple[int, Effect]]

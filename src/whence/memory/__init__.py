@@ -135,7 +135,14 @@ class Memory:
             return RememberedItem(errors=outcome.errors)
         if outcome.status != "accepted":
             return await self._told_before(principal, drafted, document)
-        came_of = outcome.effect or {"memory_id": drafted.event_id.hex, "status": "stored", "superseded": ()}
+        came_of = outcome.effect
+        if came_of is None:
+            # It is stored as it was told.
+            return RememberedItem(
+                Remembered(
+                    drafted.event_id, drafted.event_id, outcome.position or 0, "stored", (), drafted.sanitised or None
+                )
+            )
         count = came_of.get("episodes") or 0
         warnings = (
             (f"the workspace has {count:,} of at most {MAX_EPISODES:,} episodes",) if count >= WARNED_EPISODES else ()

@@ -45,9 +45,12 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s AND {see
   AND (%(predicate_key)s::text IS NULL OR m.conflict_key LIKE '%%' || %(predicate_key)s::text || '%%')
 
 -- name: memories_held
--- Of everybody in the workspace, the newest first. They are found by the events that told them, which are in order.
+-- Of everybody in the workspace, the newest first. They are found by the events that told them, which are in order: one
+-- after the other, as OFFSET 0 keeps the planner from reading all of them first.
 SELECT {memory} FROM whence.events e
-JOIN whence.memories m ON m.workspace_id = e.workspace_id AND m.memory_id = e.event_id
+CROSS JOIN LATERAL (
+    SELECT * FROM whence.memories m WHERE m.workspace_id = e.workspace_id AND m.memory_id = e.event_id OFFSET 0
+) m
 WHERE e.workspace_id = %(workspace_id)s AND e.event_type = 'memory.remembered'
   AND e.global_position < %(before)s::bigint AND {wanted}
 ORDER BY e.global_position DESC LIMIT %(limit)s::bigint;

@@ -34,7 +34,38 @@ GIVEN_EMBEDDER: Final = "given"
 BETWEEN: Final = "\x1f"
 """Stands between a subject and a predicate in a key; neither can have it."""
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    """What an event says of a memory. The fields are in order of their names, as a canonical payload has them."""
+
+    agent: str
+    body: str
+    body_hash: str
+    confidence: float | None = None
+    conflict: str
+    conflict_key: str | None = None
+    effect: str
+    event_id: UUID
+    fact_object: str | None = None
+    fact_predicate: str | None = None
+    fact_subject: str | None = None
+    importance: float
+    interaction_id: str | None = None
+    kind: str
+    object_key: str | None = None
+    profile: str
+    run_id: UUID | None = None
+    said_by: str | None = None
+    sanitised: dict[str, int] | None = None
+    session_id: str | None = None
+    sources: list[dict[str, str]]
+    subject_id: str
+    tier: str
+    user_id: str | None = None
+    valid_at: datetime | None = None
+    world_id_context: str | None = None
 
 
 class Draft(NamedTuple):
@@ -106,38 +137,38 @@ def event_of(drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: dat
     conflict = profile.conflict_of(request.kind)
     fact = drafted.fact
     key, object_key = _keys(drafted) if conflict != "accumulate" else (None, None)
-    document: dict[str, Any] = {
-        "effect": "remember",
-        "event_id": drafted.event_id,
-        "user_id": drafted.user_id if profile.anchor == "user" else None,
-        "subject_id": subject_of(event),
-        "said_by": drafted.principal.user_id,
-        "agent": request.agent,
-        "profile": drafted.profile_name,
-        "tier": request.tier,
-        "kind": request.kind,
-        "session_id": request.session_id,
-        "interaction_id": request.interaction_id,
-        "run_id": request.run_id,
-        "world_id_context": request.world_id_context,
-        "body": drafted.text,
-        "body_hash": _body_hash(drafted),
-        "conflict_key": key,
-        "fact_subject": fact and fact.subject,
-        "fact_predicate": fact and fact.predicate,
-        "fact_object": fact and fact.object,
-        "object_key": object_key,
-        "confidence": fact and fact.confidence,
-        "importance": DEFAULT_IMPORTANCE if request.importance is None else request.importance,
-        "valid_at": request.valid_at,
-        "conflict": conflict,
-        "sources": _sources(drafted, sources),
-        "sanitised": drafted.sanitised or None,
-    }
-    written = _encode({name: value for name, value in document.items() if value is not None})
-    given = b"" if drafted.vector is None else b',"embedding":%b' % _encode(_halves(drafted.vector))
-    payload = b'{"memory":%b%b}' % (written, given)
-    return OwnEvent(event, payload, Effect(written, drafted.event_id, vector))
+    document = Document(
+        agent=request.agent,
+        body=drafted.text,
+        body_hash=_body_hash(drafted),
+        confidence=fact and fact.confidence,
+        conflict=conflict,
+        conflict_key=key,
+        effect="remember",
+        event_id=drafted.event_id,
+        fact_object=fact and fact.object,
+        fact_predicate=fact and fact.predicate,
+        fact_subject=fact and fact.subject,
+        importance=DEFAULT_IMPORTANCE if request.importance is None else request.importance,
+        interaction_id=request.interaction_id,
+        kind=request.kind,
+        object_key=object_key,
+        profile=drafted.profile_name,
+        run_id=request.run_id,
+        said_by=drafted.principal.user_id,
+        sanitised=drafted.sanitised or None,
+        session_id=request.session_id,
+        sources=_sources(drafted, sources),
+        subject_id=subject_of(event),
+        tier=request.tier,
+        user_id=drafted.user_id if profile.anchor == "user" else None,
+        valid_at=request.valid_at,
+        world_id_context=request.world_id_context,
+    )
+    written = _encode(document)
+    given = b"" if drafted.vector is None else b'"embedding":%b,' % _encode(_halves(drafted.vector))
+    payload = b'{%b"memory":%b}' % (given, written)
+    return OwnEvent(event, payload, Effect(written, drafted.event_id, vector), is_canonical=True)
 
 
 def document_of(payload: bytes) -> dict[str, Any]:

@@ -1,9 +1,21 @@
 -- What is told of memory is stored with its vectors by one call, and where it has no key, without a look at what is stored
 -- before: the index that the same text is told once by says so when it is inserted.
 
+-- Every index but the primary key begins with what it is for. All of them began with the workspace, and where a workspace
+-- has a row or two on average, or nobody has analysed the table yet, the planner took each for as good as any other: in
+-- one with many rows it then read all of them to find one.
 -- Pages are in order of position, whatever else they are narrowed by.
-DROP INDEX whence.memories_in_order;
-CREATE INDEX memories_in_order ON whence.memories (workspace_id, owner, position);
+DROP INDEX whence.memories_in_order, whence.memories_by_key, whence.memories_by_run, whence.memories_by_session,
+    whence.memory_sources_by_event, whence.memory_sources_by_source, whence.runs_of_agent, whence.runs_of_instance;
+CREATE INDEX memories_in_order ON whence.memories (owner, workspace_id, position);
+CREATE INDEX memories_by_key ON whence.memories (conflict_key, workspace_id, owner, agent, valid_at)
+    WHERE conflict_key IS NOT NULL;
+CREATE INDEX memories_by_run ON whence.memories (agent, workspace_id, position) WHERE run_id IS NOT NULL;
+CREATE INDEX memories_by_session ON whence.memories (session_id, workspace_id, position) WHERE session_id IS NOT NULL;
+CREATE INDEX memory_sources_by_event ON whence.memory_sources (event_id, workspace_id);
+CREATE INDEX memory_sources_by_source ON whence.memory_sources (source, workspace_id) WHERE role <> 'told';
+CREATE INDEX runs_of_agent ON whence.runs (agent, workspace_id, owner, position);
+CREATE INDEX runs_of_instance ON whence.runs (instance, agent, workspace_id, owner, turn);
 
 -- `anchor` cannot be NULL, which says the same; each check costs a write a few microseconds.
 ALTER TABLE whence.memories
