@@ -273,10 +273,11 @@ ALTER FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint
 
 CREATE FUNCTION whence.memory_change(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
 DECLARE
     changed integer;
     turns integer;
+    came_of jsonb;
 BEGIN
     CASE document->>'effect'
     WHEN 'forget' THEN
@@ -319,10 +320,14 @@ BEGIN
         WHERE c.workspace_id = in_workspace AND c.world_id = document->>'world_id' AND c.rule_id = document->>'rule_id';
         GET DIAGNOSTICS changed = ROW_COUNT;
         RETURN jsonb_build_object('place', document->'place', 'changed', changed);
-    ELSE
+    WHEN 'add_workflow', 'select_workflow', 'score_workflow', 'retire_workflow' THEN
         RETURN whence.workflow_apply(in_workspace, at_position, at, document);
+    ELSE
+        EXECUTE format('SELECT whence.%I($1, $2, $3, $4)', 'effect_' || (document->>'effect'))
+        INTO came_of USING in_workspace, at_position, at, document;
+        RETURN jsonb_build_object('place', document->'place') || came_of;
     END CASE;
-END $$;
+END $_$;
 
 ALTER FUNCTION whence.memory_change(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 

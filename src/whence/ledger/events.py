@@ -35,6 +35,10 @@ OWN_TYPES = frozenset(
         "memory.workflow_selected",
         "memory.workflow_scored",
         "memory.workflow_retired",
+        "session.closed",
+        "system.action_recorded",
+        "system.retention_applied",
+        "system.subject_erased",
     }
 )
 """Events that Whence writes itself when memory changes. Memory is rebuilt from them, so nobody else may send them."""

@@ -231,12 +231,14 @@ BEGIN
     RETURN done;
 END $$;
 
--- What a document says that is not about a memory of its own. What it does not know itself is about workflows.
+-- What a document says that is not about a memory of its own. What it does not know itself is done by the function of
+-- that name, such as whence.effect_close_session, so that what comes later need not change this one.
 CREATE FUNCTION whence.memory_change(in_workspace text, at_position bigint, at timestamptz, document jsonb) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
     changed integer;
     turns integer;
+    came_of jsonb;
 BEGIN
     CASE document->>'effect'
     WHEN 'forget' THEN
@@ -279,8 +281,12 @@ BEGIN
         WHERE c.workspace_id = in_workspace AND c.world_id = document->>'world_id' AND c.rule_id = document->>'rule_id';
         GET DIAGNOSTICS changed = ROW_COUNT;
         RETURN jsonb_build_object('place', document->'place', 'changed', changed);
-    ELSE
+    WHEN 'add_workflow', 'select_workflow', 'score_workflow', 'retire_workflow' THEN
         RETURN whence.workflow_apply(in_workspace, at_position, at, document);
+    ELSE
+        EXECUTE format('SELECT whence.%I($1, $2, $3, $4)', 'effect_' || (document->>'effect'))
+        INTO came_of USING in_workspace, at_position, at, document;
+        RETURN jsonb_build_object('place', document->'place') || came_of;
     END CASE;
 END $$;
 
