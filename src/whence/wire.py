@@ -414,6 +414,10 @@ class StoredMemory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     accessed_at: datetime | None
     said_by: str | None
     sanitised: dict[str, int] | None
+    archived_at: datetime | None = None
+    """When its session was closed: from then on it is evidence, and not recalled."""
+    support: int | None = None
+    """Of a routine: the number of sessions that it was seen in."""
 
 
 class MemoryPage(msgspec.Struct, frozen=True):

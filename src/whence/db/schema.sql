@@ -49,10 +49,47 @@ CREATE TYPE whence.remembered AS (
 	effect text,
 	embedder text,
 	vector_from integer,
-	vector_to integer
+	vector_to integer,
+	support integer
 );
 
 ALTER TYPE whence.remembered OWNER TO whence_owner;
+
+CREATE FUNCTION whence.effect_close_session(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    known whence.sessions;
+    until constant bigint := (document->>'until')::bigint;
+BEGIN
+    SELECT * INTO known FROM whence.sessions s
+    WHERE s.workspace_id = in_workspace AND s.owner = document->>'owner' AND s.agent = document->>'agent'
+      AND s.session_id = document->>'session_id' AND s.number = (document->>'number')::integer;
+    IF known.closed_at IS NOT NULL THEN
+        RAISE EXCEPTION 'the session is closed' USING
+            ERRCODE = '23514', CONSTRAINT = 'sessions_closed_once', TABLE = 'sessions', SCHEMA = 'whence';
+    END IF;
+    UPDATE whence.sessions s SET closed_at = at, close_event_id = (document->>'event_id')::uuid,
+        ended_at = coalesce(s.ended_at, at), end_position = coalesce(s.end_position, until + 1),
+        last_position = least(s.last_position, until)
+    WHERE s.workspace_id = in_workspace AND s.owner = known.owner AND s.agent = known.agent
+      AND s.session_id = known.session_id AND s.number = known.number;
+    IF known.ended_at IS NULL AND known.last_position > until THEN
+        INSERT INTO whence.sessions (workspace_id, owner, agent, session_id, number, idle_days, opened_at,
+            first_position, last_activity_at, last_position)
+        VALUES (in_workspace, known.owner, known.agent, known.session_id, known.number + 1, known.idle_days,
+            known.last_activity_at, until + 1, known.last_activity_at, known.last_position);
+    END IF;
+    UPDATE whence.memories m SET archived_at = at
+    WHERE m.workspace_id = in_workspace AND m.archived_at IS NULL
+      AND m.memory_id = ANY (ARRAY(SELECT id::uuid FROM jsonb_array_elements_text(document->'archived') id));
+    UPDATE whence.memories m SET deleted_at = at
+    WHERE m.workspace_id = in_workspace AND m.deleted_at IS NULL
+      AND m.memory_id = ANY (ARRAY(SELECT id::uuid FROM jsonb_array_elements_text(document->'removed') id));
+    RETURN jsonb_build_object('closed', known.number);
+END $$;
+
+ALTER FUNCTION whence.effect_close_session(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.graph_name_key(entity_type text, name text) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -229,7 +266,11 @@ CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigin
     AS $_$
 DECLARE
     start bigint := base;
+    -- A rule that is set or dropped among them guards what comes after it, and a session that is closed goes on as
+    -- another, so then their order matters.
+    in_order constant boolean := documents @? '$[*].effect ? (@ == "set_rule" || @ == "drop_rule" || @ == "close_session")';
     done bigint[] := '{}';
+    ended jsonb := '{}';
     document jsonb;
     at_position bigint;
     at timestamptz;
@@ -239,11 +280,17 @@ BEGIN
     IF start IS NULL THEN
         SELECT h.last_position - events INTO start FROM whence.workspace_heads h WHERE h.workspace_id = in_workspace;
     END IF;
-    -- A rule that is set or dropped among them guards what comes after it, so then their order matters.
-    IF jsonb_array_length(documents) > 1 AND NOT documents @? '$[*].effect ? (@ == "set_rule" || @ == "drop_rule")' THEN
-        done := whence.memory_remember_plain(in_workspace, start, in_recorded_at, documents, components);
-        IF cardinality(done) = jsonb_array_length(documents) THEN
-            RETURN;
+    IF NOT in_order THEN
+        IF documents @? '$[*].session_id' THEN
+            ended := whence.session_touch(in_workspace, start, in_recorded_at, documents);
+        END IF;
+        IF jsonb_array_length(documents) > 1 THEN
+            done := whence.memory_remember_plain(in_workspace, start, in_recorded_at, documents, components);
+            RETURN QUERY SELECT jsonb_build_object('place', place, 'ended', ended->place::text)
+                FROM unnest(done) place WHERE ended ? place::text;
+            IF cardinality(done) = jsonb_array_length(documents) THEN
+                RETURN;
+            END IF;
         END IF;
     END IF;
     FOR document IN
@@ -251,17 +298,24 @@ BEGIN
     LOOP
         at_position := start + (document->>'place')::bigint;
         at := coalesce((document->>'recorded_at')::timestamptz, in_recorded_at);
-        IF document->>'effect' <> 'remember' THEN
-            RETURN NEXT whence.memory_change(in_workspace, at_position, at, document);
-            CONTINUE;
+        IF in_order AND document ? 'session_id' THEN
+            ended := whence.session_touch(in_workspace, start, in_recorded_at, jsonb_build_array(document));
         END IF;
-        told := jsonb_populate_record(NULL::whence.remembered, document);
-        told.recorded_at := at;
-        came_of := whence.memory_remember(in_workspace, told, at_position);
-        IF told.embedder IS NOT NULL AND coalesce(came_of->>'status', 'stored') = 'stored' THEN
-            INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
-            VALUES (in_workspace, told.event_id, told.user_id, told.embedder,
-                components[told.vector_from:told.vector_to]::halfvec);
+        IF document->>'effect' = 'remember' THEN
+            told := jsonb_populate_record(NULL::whence.remembered, document);
+            told.recorded_at := at;
+            came_of := whence.memory_remember(in_workspace, told, at_position);
+            IF told.embedder IS NOT NULL AND coalesce(came_of->>'status', 'stored') = 'stored' THEN
+                INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
+                VALUES (in_workspace, told.event_id, told.user_id, told.embedder,
+                    components[told.vector_from:told.vector_to]::halfvec);
+            END IF;
+        ELSE
+            came_of := whence.memory_change(in_workspace, at_position, at, document);
+        END IF;
+        IF ended ? (document->>'place') THEN
+            came_of := coalesce(came_of, jsonb_build_object('place', document->'place'))
+                || jsonb_build_object('ended', ended->(document->>'place'));
         END IF;
         IF came_of IS NOT NULL THEN
             RETURN NEXT came_of;
@@ -381,13 +435,13 @@ BEGIN
             -- Now; and not before what was said now by somebody whose clock is ahead.
             SELECT greatest(m.recorded_at, max(o.valid_at)) INTO from_then FROM whence.memories o
             WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.archived_at IS NULL AND o.deleted_at IS NULL
               AND o.valid_at = o.recorded_at;
         END IF;
         -- The one that holds at the time of this one.
         SELECT o.memory_id INTO same FROM whence.memories o
         WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-          AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key
+          AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.archived_at IS NULL
           AND o.object_key = m.object_key AND o.superseded_at IS NULL AND o.deleted_at IS NULL
           AND o.valid_at <= from_then AND (o.invalid_at IS NULL OR o.invalid_at > from_then);
         IF same IS NOT NULL THEN
@@ -396,13 +450,13 @@ BEGIN
             -- Facts of one subject and predicate follow one another in time, whatever the order in which they are learnt.
             SELECT o.valid_at, o.memory_id INTO ends, ends_by FROM whence.memories o
             WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.archived_at IS NULL AND o.deleted_at IS NULL
               AND o.valid_at > from_then
             ORDER BY o.valid_at, o.position DESC LIMIT 1;
             WITH ended AS (
                 UPDATE whence.memories o SET invalid_at = from_then, invalidated_at = m.recorded_at, invalidated_by = m.event_id
                 WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-                  AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+                  AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.archived_at IS NULL AND o.deleted_at IS NULL
                   AND o.valid_at <= from_then AND (o.invalid_at IS NULL OR o.invalid_at > from_then)
                 RETURNING o.memory_id
             )
@@ -412,7 +466,7 @@ BEGIN
             WITH ended AS (
                 UPDATE whence.memories o SET superseded_at = m.recorded_at, superseded_by = m.event_id
                 WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-                  AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key
+                  AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.archived_at IS NULL
                   AND o.superseded_at IS NULL AND o.deleted_at IS NULL
                 RETURNING o.memory_id
             )
@@ -424,18 +478,18 @@ BEGIN
             workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
             interaction_id, run_id, world_id_context, body, body_hash, conflict_key, fact_subject, fact_predicate,
             fact_object, object_key, confidence, importance, valid_at, invalid_at, invalidated_at, invalidated_by,
-            recorded_at, sanitised
+            recorded_at, sanitised, support
         ) VALUES (
             in_workspace, m.event_id, at_position, m.user_id, m.subject_id, m.said_by, m.agent, m.profile, m.tier, m.kind,
             m.session_id, m.interaction_id, m.run_id, m.world_id_context, m.body, decode(m.body_hash, 'hex'),
             m.conflict_key, m.fact_subject, m.fact_predicate, m.fact_object, m.object_key, m.confidence, m.importance,
-            from_then, ends, ends_learnt, ends_by, m.recorded_at, m.sanitised
+            from_then, ends, ends_learnt, ends_by, m.recorded_at, m.sanitised, m.support
         )
         -- The same text without a key is told once. The row is named by touching it, because only this way is sure to
         -- find it by its index, whatever the table looked like when the plan was made.
         ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
             WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
-                AND deleted_at IS NULL
+                AND deleted_at IS NULL AND archived_at IS NULL
             DO UPDATE SET told_count = o.told_count
         RETURNING nullif(o.memory_id, m.event_id) INTO same;
     END IF;
@@ -498,7 +552,7 @@ BEGIN
         FROM given
         ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
             WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
-                AND deleted_at IS NULL
+                AND deleted_at IS NULL AND archived_at IS NULL
             DO NOTHING
         RETURNING memory_id
     ), plain AS MATERIALIZED (
@@ -525,10 +579,56 @@ CREATE FUNCTION whence.memory_tables() RETURNS text[]
     LANGUAGE sql IMMUTABLE
     AS $$
     SELECT ARRAY['memories', 'memory_vectors', 'memory_sources', 'recalls', 'recall_hits', 'runs', 'canon_rules',
-        'memory_counts', 'workflows', 'workflow_selections'];
+        'memory_counts', 'workflows', 'workflow_selections', 'sessions'];
 $$;
 
 ALTER FUNCTION whence.memory_tables() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.session_touch(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    seen record;
+    known whence.sessions;
+    ended jsonb := '{}';
+BEGIN
+    FOR seen IN
+        SELECT coalesce(d->>'user_id', '') AS owner, d->>'agent' AS agent, d->>'session_id' AS session_id,
+            coalesce((d->>'recorded_at')::timestamptz, in_recorded_at) AS at,
+            start + min((d->>'place')::bigint) AS first, start + max((d->>'place')::bigint) AS last,
+            coalesce(max((d->>'idle_days')::integer), 30) AS idle_days
+        FROM jsonb_array_elements(documents) d
+        WHERE d->>'effect' IN ('remember', 'start_run') AND d->>'session_id' IS NOT NULL
+        GROUP BY 1, 2, 3, 4 ORDER BY first
+    LOOP
+        SELECT * INTO known FROM whence.sessions s
+        WHERE s.workspace_id = in_workspace AND s.owner = seen.owner AND s.agent = seen.agent
+          AND s.session_id = seen.session_id
+        ORDER BY s.number DESC LIMIT 1;
+        IF known.ended_at IS NULL AND seen.at - known.last_activity_at >= make_interval(days => seen.idle_days) THEN
+            UPDATE whence.sessions s SET ended_at = seen.at, end_position = seen.first
+            WHERE s.workspace_id = in_workspace AND s.owner = seen.owner AND s.agent = seen.agent
+              AND s.session_id = seen.session_id AND s.number = known.number;
+            ended := ended || jsonb_build_object((seen.first - start)::text, jsonb_build_object('owner', seen.owner,
+                'agent', seen.agent, 'session_id', seen.session_id, 'number', known.number));
+            known.ended_at := seen.at;
+        END IF;
+        IF known.number IS NULL OR known.ended_at IS NOT NULL THEN
+            INSERT INTO whence.sessions (workspace_id, owner, agent, session_id, number, idle_days, opened_at,
+                first_position, last_activity_at, last_position)
+            VALUES (in_workspace, seen.owner, seen.agent, seen.session_id, coalesce(known.number, 0) + 1, seen.idle_days,
+                seen.at, seen.first, seen.at, seen.last);
+        ELSE
+            UPDATE whence.sessions s SET last_activity_at = greatest(s.last_activity_at, seen.at),
+                last_position = greatest(s.last_position, seen.last), idle_days = seen.idle_days
+            WHERE s.workspace_id = in_workspace AND s.owner = seen.owner AND s.agent = seen.agent
+              AND s.session_id = seen.session_id AND s.number = known.number;
+        END IF;
+    END LOOP;
+    RETURN ended;
+END $$;
+
+ALTER FUNCTION whence.session_touch(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.workflow_apply(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
@@ -873,6 +973,8 @@ END) STORED NOT NULL,
     access_count integer DEFAULT 0 NOT NULL,
     accessed_at timestamp with time zone,
     sanitised jsonb,
+    archived_at timestamp with time zone,
+    support integer,
     CONSTRAINT memories_confidence_range CHECK (((confidence >= (0)::double precision) AND (confidence <= (1)::double precision))),
     CONSTRAINT memories_importance_range CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
     CONSTRAINT memories_kind_known CHECK ((kind = ANY (ARRAY['episodic'::text, 'semantic'::text, 'procedural'::text]))),
@@ -892,6 +994,10 @@ COMMENT ON COLUMN whence.memories.subject_id IS 'Under whose key the event is se
 COMMENT ON COLUMN whence.memories.invalid_at IS 'Semantic: when it stopped being so. It was learnt at invalidated_at.';
 
 COMMENT ON COLUMN whence.memories.superseded_at IS 'Procedural: when another took its place.';
+
+COMMENT ON COLUMN whence.memories.archived_at IS 'When its session was closed: from then on it is evidence, and not recalled.';
+
+COMMENT ON COLUMN whence.memories.support IS 'Of a routine: the number of sessions that it was seen in.';
 
 CREATE TABLE whence.memory_counts (
     workspace_id text NOT NULL,
@@ -1037,6 +1143,38 @@ CREATE TABLE whence.seals (
 ALTER TABLE ONLY whence.seals FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.seals OWNER TO whence_owner;
+
+CREATE TABLE whence.sessions (
+    workspace_id text NOT NULL,
+    owner text NOT NULL,
+    agent text NOT NULL,
+    session_id text NOT NULL,
+    number integer NOT NULL,
+    user_id text GENERATED ALWAYS AS (NULLIF(owner, ''::text)) STORED,
+    idle_days integer NOT NULL,
+    opened_at timestamp with time zone NOT NULL,
+    first_position bigint NOT NULL,
+    last_activity_at timestamp with time zone NOT NULL,
+    last_position bigint NOT NULL,
+    ended_at timestamp with time zone,
+    end_position bigint,
+    closed_at timestamp with time zone,
+    close_event_id uuid
+);
+
+ALTER TABLE ONLY whence.sessions FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.sessions OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.sessions.owner IS 'The user whose it is; the empty text is the workspace.';
+
+COMMENT ON COLUMN whence.sessions.number IS 'Which stretch: a session id can be used again after it was closed.';
+
+COMMENT ON COLUMN whence.sessions.idle_days IS 'After so many without activity it ends: what the profile said last.';
+
+COMMENT ON COLUMN whence.sessions.ended_at IS 'When the next stretch began, or it was closed; from then on it grows no more.';
+
+COMMENT ON COLUMN whence.sessions.end_position IS 'The first position that is not part of it.';
 
 CREATE TABLE whence.subject_keys (
     workspace_id text NOT NULL,
@@ -1270,6 +1408,9 @@ ALTER TABLE ONLY whence.seal_tiles
 ALTER TABLE ONLY whence.seals
     ADD CONSTRAINT seals_pkey PRIMARY KEY (workspace_id, size);
 
+ALTER TABLE ONLY whence.sessions
+    ADD CONSTRAINT sessions_pkey PRIMARY KEY (workspace_id, owner, agent, session_id, number);
+
 ALTER TABLE ONLY whence.subject_keys
     ADD CONSTRAINT subject_keys_id UNIQUE (workspace_id, subject_id, key_id);
 
@@ -1327,9 +1468,9 @@ CREATE INDEX memories_by_session ON whence.memories USING btree (session_id, wor
 
 CREATE INDEX memories_in_order ON whence.memories USING btree (owner, workspace_id, "position");
 
-CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, conflict_key) WHERE ((conflict_key IS NOT NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL));
+CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, conflict_key) WHERE ((conflict_key IS NOT NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
 
-CREATE UNIQUE INDEX memories_same_text ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, body_hash) WHERE ((kind <> 'episodic'::text) AND (conflict_key IS NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL));
+CREATE UNIQUE INDEX memories_same_text ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, body_hash) WHERE ((kind <> 'episodic'::text) AND (conflict_key IS NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
 
 CREATE INDEX memory_sources_by_event ON whence.memory_sources USING btree (event_id, workspace_id);
 
@@ -1338,6 +1479,10 @@ CREATE INDEX memory_sources_by_source ON whence.memory_sources USING btree (sour
 CREATE INDEX runs_of_agent ON whence.runs USING btree (agent, workspace_id, owner, "position");
 
 CREATE INDEX runs_of_instance ON whence.runs USING btree (instance, agent, workspace_id, owner, turn);
+
+CREATE UNIQUE INDEX sessions_one_open ON whence.sessions USING btree (session_id, workspace_id, owner, agent) WHERE (ended_at IS NULL);
+
+CREATE INDEX sessions_unclosed ON whence.sessions USING btree (last_activity_at, workspace_id) WHERE (closed_at IS NULL);
 
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
 
@@ -1497,6 +1642,14 @@ CREATE POLICY seals_of_worker ON whence.seals FOR SELECT TO whence_worker USING 
 
 CREATE POLICY seals_of_workspace ON whence.seals TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
+ALTER TABLE whence.sessions ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY sessions_of_user ON whence.sessions FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY sessions_of_worker ON whence.sessions FOR SELECT TO whence_worker USING (true);
+
+CREATE POLICY sessions_of_workspace ON whence.sessions TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
 ALTER TABLE whence.subject_keys ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY subject_keys_of_member ON whence.subject_keys FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
@@ -1626,6 +1779,19 @@ GRANT UPDATE(hashes) ON TABLE whence.seal_tiles TO whence_workspace;
 GRANT SELECT ON TABLE whence.seals TO whence_worker;
 GRANT SELECT,INSERT ON TABLE whence.seals TO whence_workspace;
 GRANT SELECT ON TABLE whence.seals TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.sessions TO whence_workspace;
+GRANT SELECT ON TABLE whence.sessions TO whence_app;
+
+GRANT SELECT(workspace_id) ON TABLE whence.sessions TO whence_worker;
+
+GRANT SELECT(idle_days) ON TABLE whence.sessions TO whence_worker;
+
+GRANT SELECT(last_activity_at) ON TABLE whence.sessions TO whence_worker;
+
+GRANT SELECT(ended_at) ON TABLE whence.sessions TO whence_worker;
+
+GRANT SELECT(closed_at) ON TABLE whence.sessions TO whence_worker;
 
 GRANT SELECT,INSERT ON TABLE whence.subject_keys TO whence_workspace;
 GRANT SELECT ON TABLE whence.subject_keys TO whence_app;

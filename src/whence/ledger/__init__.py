@@ -136,6 +136,22 @@ class Ledger:
         entries = [_entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own) for own in events]
         return await self._coalescer.store(workspace_id, entries)
 
+    async def record_together(
+        self, workspace_id: str, make: Callable[[Tx], Awaitable[Sequence[OwnEvent]]]
+    ) -> list[Outcome]:
+        """Stores all of them or none. They are made while nothing else is appended to the workspace, so that what they
+        say about it is so when they are stored."""
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            if await (await tx.execute(_SQL["lock_head"], {"workspace_id": workspace_id})).fetchone() is None:
+                raise NotFound(f"there is no workspace {workspace_id}")
+            events = await make(tx)
+            keys = await self.keys.ensure(workspace_id, {subject_of(own.event) for own in events})
+            entries = [_entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own) for own in events]
+            outcomes = await append(tx, workspace_id, entries, self._clock())
+        self._count_all(outcomes)
+        self.heads.moved(workspace_id, max((outcome.position or 0 for outcome in outcomes), default=0))
+        return outcomes
+
     def count(self, status: Status, count: int) -> None:
         """For the metrics; a gateway counts what it rejects before it comes here."""
         self._counted[status].inc(count)

@@ -44,7 +44,7 @@ class OwnEvent(msgspec.Struct, frozen=True, gc=False):
 
     event: Event
     payload: bytes
-    effect: Effect
+    effect: Effect | None = None
     is_canonical: bool = False
     """Whether the payload is written as `payloads.canonical` would."""
 

@@ -127,14 +127,14 @@ class Memory:
             kept.append((place, drafted))
         outcomes = await self._ledger.record(principal.workspace_id, events) if events else []
         for (place, drafted), own, outcome in zip(kept, events, outcomes, strict=True):
-            results[place] = await self._item(principal, drafted, own.effect.document, outcome)
+            results[place] = await self._item(principal, drafted, own.payload, outcome)
         return [results[place] for place in range(len(drafts))]
 
-    async def _item(self, principal: Principal, drafted: Draft, document: bytes, outcome: Outcome) -> RememberedItem:
+    async def _item(self, principal: Principal, drafted: Draft, payload: bytes, outcome: Outcome) -> RememberedItem:
         if outcome.status == "rejected":
             return RememberedItem(errors=outcome.errors)
         if outcome.status != "accepted":
-            return await self._told_before(principal, drafted, document)
+            return await self._told_before(principal, drafted, payload)
         came_of = outcome.effect
         if came_of is None:
             # It is stored as it was told.
@@ -159,7 +159,7 @@ class Memory:
             )
         )
 
-    async def _told_before(self, principal: Principal, drafted: Draft, document: bytes) -> RememberedItem:
+    async def _told_before(self, principal: Principal, drafted: Draft, payload: bytes) -> RememberedItem:
         """The sender has sent it again: what became of it the first time, if it was the same."""
         other = RememberedItem(
             errors=(FieldError("memory_id", "an event with this id was stored earlier with other content"),)
@@ -168,7 +168,7 @@ class Memory:
             stored = document_of(await self._ledger.payload(principal.scope, drafted.event_id))
         except (NotFound, KeyError):
             return other
-        if stored != msgspec.json.decode(document):
+        if stored != document_of(payload):
             return other
         names = ("agent", "tier", "kind", "body_hash", "conflict_key", "object_key")
         values = _values(
@@ -361,6 +361,7 @@ class Memory:
             "instance": instance,
             "task_type": task_type,
             "session_id": session_id,
+            "idle_days": self.profiles.of(agent)[1].idle_days if session_id else None,
             "sanitised": sanitised,
         }
         event = self._own.event(principal, run_id, "memory.run_started", agent, session_id, trace_id=run_id.hex)
@@ -490,8 +491,9 @@ def _memory(row: tuple[Any, ...]) -> StoredMemory:
     subject, predicate, about, confidence, key = row[12:17]
     fact = None if subject is None else Fact(subject, predicate, about, confidence)
     shown = key.partition(BETWEEN)[0] if fact is None and key is not None else None
-    sanitised = row[-1] and _decode(row[-1])
-    fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:-1], sanitised)
+    sanitised, archived_at, support = row[30:]
+    found = sanitised and _decode(sanitised)
+    fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:30], found, archived_at, support)
     return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
 
 

@@ -40,6 +40,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Whether there are rules that memory must not restate, and whether the guard is the first defence or the last."""
     episodes: Tier = "persistent"
     """Where the episodes of a run go."""
+    idle_days: int = 30
+    """After so many days without activity a session ends."""
     sanitise: dict[Category, Rule] = {}
 
     def conflict_of(self, kind: Kind) -> Conflict:

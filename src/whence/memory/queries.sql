@@ -9,11 +9,13 @@
 m.memory_id, m.position, m.agent, m.profile, m.tier, m.kind, m.body, m.user_id, m.session_id, m.interaction_id,
 m.run_id, m.world_id_context, m.fact_subject, m.fact_predicate, m.fact_object, m.confidence, m.conflict_key,
 m.importance, m.valid_at, m.invalid_at, m.invalidated_at, m.invalidated_by, m.superseded_at, m.superseded_by,
-m.recorded_at, m.deleted_at, m.told_count, m.access_count, m.accessed_at, m.said_by, m.sanitised::text
+m.recorded_at, m.deleted_at, m.told_count, m.access_count, m.accessed_at, m.said_by, m.sanitised::text, m.archived_at,
+m.support
 
 -- fragment: held
 -- What held at a moment, as far as it was known at another: then nothing that was known came after it.
 m.deleted_at IS NULL AND m.valid_at <= %(as_of)s::timestamptz
+  AND (m.archived_at IS NULL OR m.archived_at > least(%(as_of)s::timestamptz, %(known_at)s::timestamptz))
   AND CASE WHEN %(known_at)s::timestamptz IS NULL THEN
     (m.invalid_at IS NULL OR m.invalid_at > %(as_of)s::timestamptz)
     AND (m.superseded_at IS NULL OR m.superseded_at > %(as_of)s::timestamptz)

@@ -51,6 +51,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc
     fact_object: str | None = None
     fact_predicate: str | None = None
     fact_subject: str | None = None
+    idle_days: int | None = None
     importance: float
     interaction_id: str | None = None
     kind: str
@@ -62,6 +63,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc
     session_id: str | None = None
     sources: list[dict[str, str]]
     subject_id: str
+    support: int | None = None
     tier: str
     user_id: str | None = None
     valid_at: datetime | None = None
@@ -118,14 +120,19 @@ def draft(principal: Principal, request: Remember, profiles: Profiles) -> Draft:
     return Draft(request, principal, name, profile, event_id, user_id, text, fact, cleaned.found, changed, vector)
 
 
-def event_of(drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: datetime) -> OwnEvent:
+def event_of(
+    drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: datetime, support: int | None = None
+) -> OwnEvent:
     """`sources` are the ids that it is derived from, each with whether it is a memory."""
     request, profile = drafted.request, drafted.profile
+    # A thread lives in a session; where nobody says in which, it is one of its own.
+    thread = f"thread:{request.interaction_id}" if request.tier == "interaction" else None
+    session_id = request.session_id or thread
     event = Event(
         event_id=drafted.event_id,
         event_type="memory.remembered",
         occurred_at=now,
-        session_id=request.session_id or f"memory:{request.agent}",
+        session_id=session_id or f"memory:{request.agent}",
         trace_id=request.run_id.hex if request.run_id else drafted.event_id.hex,
         agent_id=request.agent,
         user_id=drafted.user_id,
@@ -149,6 +156,7 @@ def event_of(drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: dat
         fact_object=fact and fact.object,
         fact_predicate=fact and fact.predicate,
         fact_subject=fact and fact.subject,
+        idle_days=profile.idle_days if session_id else None,
         importance=DEFAULT_IMPORTANCE if request.importance is None else request.importance,
         interaction_id=request.interaction_id,
         kind=request.kind,
@@ -157,9 +165,10 @@ def event_of(drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: dat
         run_id=request.run_id,
         said_by=drafted.principal.user_id,
         sanitised=drafted.sanitised or None,
-        session_id=request.session_id,
+        session_id=session_id,
         sources=_sources(drafted, sources),
         subject_id=subject_of(event),
+        support=support,
         tier=request.tier,
         user_id=drafted.user_id if profile.anchor == "user" else None,
         valid_at=request.valid_at,

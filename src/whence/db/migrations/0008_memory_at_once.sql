@@ -17,6 +17,19 @@ CREATE INDEX memory_sources_by_source ON whence.memory_sources (source, workspac
 CREATE INDEX runs_of_agent ON whence.runs (agent, workspace_id, owner, position);
 CREATE INDEX runs_of_instance ON whence.runs (instance, agent, workspace_id, owner, turn);
 
+-- What its session has left behind is evidence: it is neither recalled nor told again.
+ALTER TABLE whence.memories ADD COLUMN archived_at timestamptz, ADD COLUMN support integer;
+COMMENT ON COLUMN whence.memories.support IS 'Of a routine: the number of sessions that it was seen in.';
+COMMENT ON COLUMN whence.memories.archived_at IS 'When its session was closed: from then on it is evidence, and not recalled.';
+DROP INDEX whence.memories_one_current, whence.memories_same_text;
+CREATE UNIQUE INDEX memories_one_current ON whence.memories
+    (workspace_id, owner, agent, tier, anchor, kind, conflict_key)
+    WHERE conflict_key IS NOT NULL AND invalid_at IS NULL AND superseded_at IS NULL AND deleted_at IS NULL
+        AND archived_at IS NULL;
+CREATE UNIQUE INDEX memories_same_text ON whence.memories (workspace_id, owner, agent, tier, anchor, kind, body_hash)
+    WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
+        AND deleted_at IS NULL AND archived_at IS NULL;
+
 -- `anchor` cannot be NULL, which says the same; each check costs a write a few microseconds.
 ALTER TABLE whence.memories
     DROP CONSTRAINT memories_session_has_session,
@@ -66,7 +79,8 @@ DROP FUNCTION whence.memory_remember_plain(text, bigint, timestamptz, jsonb);
 
 -- Beside the document: whose vector it has, and where that begins among the components that travel with the documents.
 ALTER TYPE whence.remembered
-    ADD ATTRIBUTE effect text, ADD ATTRIBUTE embedder text, ADD ATTRIBUTE vector_from integer, ADD ATTRIBUTE vector_to integer;
+    ADD ATTRIBUTE effect text, ADD ATTRIBUTE embedder text, ADD ATTRIBUTE vector_from integer, ADD ATTRIBUTE vector_to integer,
+    ADD ATTRIBUTE support integer;
 
 -- Stores one memory by the rule of its kind: `accumulate`, `validity` (the old one ends when the new one begins) or
 -- `supersede` (the new one takes the place of the old). Whoever calls holds the lock of the workspace's head, so no two
@@ -92,13 +106,13 @@ BEGIN
             -- Now; and not before what was said now by somebody whose clock is ahead.
             SELECT greatest(m.recorded_at, max(o.valid_at)) INTO from_then FROM whence.memories o
             WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.archived_at IS NULL AND o.deleted_at IS NULL
               AND o.valid_at = o.recorded_at;
         END IF;
         -- The one that holds at the time of this one.
         SELECT o.memory_id INTO same FROM whence.memories o
         WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-          AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key
+          AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.archived_at IS NULL
           AND o.object_key = m.object_key AND o.superseded_at IS NULL AND o.deleted_at IS NULL
           AND o.valid_at <= from_then AND (o.invalid_at IS NULL OR o.invalid_at > from_then);
         IF same IS NOT NULL THEN
@@ -107,13 +121,13 @@ BEGIN
             -- Facts of one subject and predicate follow one another in time, whatever the order in which they are learnt.
             SELECT o.valid_at, o.memory_id INTO ends, ends_by FROM whence.memories o
             WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+              AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.archived_at IS NULL AND o.deleted_at IS NULL
               AND o.valid_at > from_then
             ORDER BY o.valid_at, o.position DESC LIMIT 1;
             WITH ended AS (
                 UPDATE whence.memories o SET invalid_at = from_then, invalidated_at = m.recorded_at, invalidated_by = m.event_id
                 WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-                  AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.deleted_at IS NULL
+                  AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.archived_at IS NULL AND o.deleted_at IS NULL
                   AND o.valid_at <= from_then AND (o.invalid_at IS NULL OR o.invalid_at > from_then)
                 RETURNING o.memory_id
             )
@@ -123,7 +137,7 @@ BEGIN
             WITH ended AS (
                 UPDATE whence.memories o SET superseded_at = m.recorded_at, superseded_by = m.event_id
                 WHERE o.workspace_id = in_workspace AND o.owner = in_owner AND o.agent = m.agent AND o.tier = m.tier
-                  AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key
+                  AND o.anchor = in_anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.archived_at IS NULL
                   AND o.superseded_at IS NULL AND o.deleted_at IS NULL
                 RETURNING o.memory_id
             )
@@ -135,18 +149,18 @@ BEGIN
             workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
             interaction_id, run_id, world_id_context, body, body_hash, conflict_key, fact_subject, fact_predicate,
             fact_object, object_key, confidence, importance, valid_at, invalid_at, invalidated_at, invalidated_by,
-            recorded_at, sanitised
+            recorded_at, sanitised, support
         ) VALUES (
             in_workspace, m.event_id, at_position, m.user_id, m.subject_id, m.said_by, m.agent, m.profile, m.tier, m.kind,
             m.session_id, m.interaction_id, m.run_id, m.world_id_context, m.body, decode(m.body_hash, 'hex'),
             m.conflict_key, m.fact_subject, m.fact_predicate, m.fact_object, m.object_key, m.confidence, m.importance,
-            from_then, ends, ends_learnt, ends_by, m.recorded_at, m.sanitised
+            from_then, ends, ends_learnt, ends_by, m.recorded_at, m.sanitised, m.support
         )
         -- The same text without a key is told once. The row is named by touching it, because only this way is sure to
         -- find it by its index, whatever the table looked like when the plan was made.
         ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
             WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
-                AND deleted_at IS NULL
+                AND deleted_at IS NULL AND archived_at IS NULL
             DO UPDATE SET told_count = o.told_count
         RETURNING nullif(o.memory_id, m.event_id) INTO same;
     END IF;
@@ -210,7 +224,7 @@ BEGIN
         FROM given
         ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
             WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
-                AND deleted_at IS NULL
+                AND deleted_at IS NULL AND archived_at IS NULL
             DO NOTHING
         RETURNING memory_id
     ), plain AS MATERIALIZED (
@@ -301,7 +315,11 @@ CREATE FUNCTION whence.memory_apply(
 LANGUAGE plpgsql AS $$
 DECLARE
     start bigint := base;
+    -- A rule that is set or dropped among them guards what comes after it, and a session that is closed goes on as
+    -- another, so then their order matters.
+    in_order constant boolean := documents @? '$[*].effect ? (@ == "set_rule" || @ == "drop_rule" || @ == "close_session")';
     done bigint[] := '{}';
+    ended jsonb := '{}';
     document jsonb;
     at_position bigint;
     at timestamptz;
@@ -311,11 +329,17 @@ BEGIN
     IF start IS NULL THEN
         SELECT h.last_position - events INTO start FROM whence.workspace_heads h WHERE h.workspace_id = in_workspace;
     END IF;
-    -- A rule that is set or dropped among them guards what comes after it, so then their order matters.
-    IF jsonb_array_length(documents) > 1 AND NOT documents @? '$[*].effect ? (@ == "set_rule" || @ == "drop_rule")' THEN
-        done := whence.memory_remember_plain(in_workspace, start, in_recorded_at, documents, components);
-        IF cardinality(done) = jsonb_array_length(documents) THEN
-            RETURN;
+    IF NOT in_order THEN
+        IF documents @? '$[*].session_id' THEN
+            ended := whence.session_touch(in_workspace, start, in_recorded_at, documents);
+        END IF;
+        IF jsonb_array_length(documents) > 1 THEN
+            done := whence.memory_remember_plain(in_workspace, start, in_recorded_at, documents, components);
+            RETURN QUERY SELECT jsonb_build_object('place', place, 'ended', ended->place::text)
+                FROM unnest(done) place WHERE ended ? place::text;
+            IF cardinality(done) = jsonb_array_length(documents) THEN
+                RETURN;
+            END IF;
         END IF;
     END IF;
     FOR document IN
@@ -323,17 +347,24 @@ BEGIN
     LOOP
         at_position := start + (document->>'place')::bigint;
         at := coalesce((document->>'recorded_at')::timestamptz, in_recorded_at);
-        IF document->>'effect' <> 'remember' THEN
-            RETURN NEXT whence.memory_change(in_workspace, at_position, at, document);
-            CONTINUE;
+        IF in_order AND document ? 'session_id' THEN
+            ended := whence.session_touch(in_workspace, start, in_recorded_at, jsonb_build_array(document));
         END IF;
-        told := jsonb_populate_record(NULL::whence.remembered, document);
-        told.recorded_at := at;
-        came_of := whence.memory_remember(in_workspace, told, at_position);
-        IF told.embedder IS NOT NULL AND coalesce(came_of->>'status', 'stored') = 'stored' THEN
-            INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
-            VALUES (in_workspace, told.event_id, told.user_id, told.embedder,
-                components[told.vector_from:told.vector_to]::halfvec);
+        IF document->>'effect' = 'remember' THEN
+            told := jsonb_populate_record(NULL::whence.remembered, document);
+            told.recorded_at := at;
+            came_of := whence.memory_remember(in_workspace, told, at_position);
+            IF told.embedder IS NOT NULL AND coalesce(came_of->>'status', 'stored') = 'stored' THEN
+                INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
+                VALUES (in_workspace, told.event_id, told.user_id, told.embedder,
+                    components[told.vector_from:told.vector_to]::halfvec);
+            END IF;
+        ELSE
+            came_of := whence.memory_change(in_workspace, at_position, at, document);
+        END IF;
+        IF ended ? (document->>'place') THEN
+            came_of := coalesce(came_of, jsonb_build_object('place', document->'place'))
+                || jsonb_build_object('ended', ended->(document->>'place'));
         END IF;
         IF came_of IS NOT NULL THEN
             RETURN NEXT came_of;

@@ -1,0 +1,1 @@
+"""What ends memory, outlives it or removes it."""
