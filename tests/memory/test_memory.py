@@ -205,7 +205,14 @@ async def test_a_history_is_read_page_by_page(app: App, workspace: Workspace) ->
         pages.append([memory.text[-1] for memory in page.memories])
         after = page.next
     assert pages == [["1", "2"], ["3", "4"], ["5"]]
-    assert (await app.memory.history(ann.scope, done.memory_id, limit=5)).next is None
+    whole = await app.memory.history(ann.scope, done.memory_id, limit=5)
+    assert whole.next is None
+    plain = await app.memory.remember(ann, note())
+    assert [memory.memory_id for memory in (await app.memory.history(ann.scope, plain.memory_id)).memories] == [
+        plain.memory_id
+    ]
+    for memory_id, last in ((done.memory_id, whole.memories[-1].position), (plain.memory_id, plain.position)):
+        assert (await app.memory.history(ann.scope, memory_id, last)).memories == []
     for limit in (0, MAX_HISTORY + 1):
         with pytest.raises(InvalidInput, match="limit: from 1 to 1000"):
             await app.memory.history(ann.scope, done.memory_id, limit=limit)

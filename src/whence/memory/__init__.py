@@ -240,7 +240,9 @@ class Memory:
         async with self._database.transaction(scope) as tx:
             memory = await self._get(tx, scope, memory_id)
             rows = await (await tx.execute(_SQL["history_of"], values, binary=True)).fetchall()
-        return _page(list(map(_memory, rows)) or [memory], limit)
+        # Without a key nothing else was said in its place, so it is the first page.
+        found = list(map(_memory, rows)) or ([memory] if after is None else [])
+        return _page(found, limit)
 
     async def explain(self, scope: Scope, memory_id: UUID) -> Explanation:
         """Where it came from, what it replaced, who said it, when it was recalled."""
