@@ -183,7 +183,7 @@ class Memory:
             return other
         memory_id, position = row
         status = "stored" if memory_id == drafted.event_id else "reinforced"
-        return RememberedItem(Remembered(memory_id, drafted.event_id, position, status))
+        return RememberedItem(Remembered(memory_id, drafted.event_id, position, status, (), drafted.sanitised or None))
 
     async def _runs_of(self, scope: Scope, drafts: list[Draft]) -> dict[UUID, Run]:
         ids = {drafted.request.run_id for drafted in drafts if drafted.request.run_id is not None}
