@@ -30,6 +30,7 @@ from whence.memory.profiles import Profiles
 from whence.memory.writing import BETWEEN, Draft, document_of, draft, event_of, normal, owner_of, refused
 from whence.models.embedder import Embedder
 from whence.wire import (
+    CanonRule,
     Explanation,
     Fact,
     MemoryPage,
@@ -469,11 +470,12 @@ class Memory:
             principal, self._own.event(principal, uuid4(), "memory.rule_dropped", None, None), document
         )
 
-    async def rules(self, scope: Scope, world_id: str) -> list[tuple[str, str, datetime]]:
+    async def rules(self, scope: Scope, world_id: str) -> list[CanonRule]:
         check_names(world_id=world_id)
         values = {"workspace_id": scope.workspace_id, "world_id": world_id, "limit": MAX_RULES}
         async with self._database.transaction(scope) as tx:
-            return await (await tx.execute(_SQL["rules_of_world"], values, binary=True)).fetchall()
+            rows = await (await tx.execute(_SQL["rules_of_world"], values, binary=True)).fetchall()
+        return [CanonRule(*row) for row in rows]
 
     def _owner(self, principal: Principal, agent: str, user_id: str | None) -> str | None:
         """On whom a run of the agent hangs."""
