@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given as given_that
 from hypothesis import strategies as st
 
-from whence.client.calls import MAX_ATTEMPTS, MAX_PAUSE_SECONDS, Attempts, Frames, at, authorization, failure_of, read
+from whence.client.calls import (
+    MAX_ATTEMPTS,
+    MAX_PAUSE_SECONDS,
+    Attempts,
+    Frames,
+    at,
+    authorization,
+    failure_of,
+    read,
+    server_url,
+)
 from whence.errors import InvalidInput, Overloaded, Unauthenticated, Unavailable, WhenceError
 from whence.wire import StoredEvent
 
@@ -130,6 +140,16 @@ def test_a_key_that_cannot_be_one_is_refused_and_not_quoted(key: str) -> None:
         authorization(key)
     assert [error.field for error in caught.value.errors] == ["key"]
     assert not key.strip() or key not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:8010", "localhost:8010", "http://", "ftp://joe:secret@host", "http://joe:secret@host:port"]
+)
+def test_a_url_that_cannot_be_one_is_refused_and_not_quoted(url: str) -> None:
+    with pytest.raises(InvalidInput, match="url: must be that of a server") as caught:
+        server_url(url)
+    assert [error.field for error in caught.value.errors] == ["url"]
+    assert "secret" not in str(caught.value)
 
 
 def test_a_key_from_a_file_may_end_its_line() -> None:

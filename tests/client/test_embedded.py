@@ -13,7 +13,7 @@ import pytest
 
 from conftest import clean_environment, serving, whence
 from whence import AsyncWhence, Whence
-from whence.errors import InvalidInput, NotFound, SetupError, WhenceError
+from whence.errors import InvalidInput, NotFound, SetupError, Unavailable
 
 NOTE: dict[str, Any] = {"agent": "concierge", "tier": "persistent", "kind": "semantic"}
 PLACE = {"event_type": "tool.execute", "session_id": "s1", "trace_id": "t1"}
@@ -191,13 +191,13 @@ def test_a_client_that_was_dropped_ends_its_whence(home: Path) -> None:
 def test_closing_ends_streams_and_further_calls(home: Path) -> None:
     client = Whence.embedded(home, user="ada")
     client.append(**PLACE)
-    failed: list[WhenceError] = []
+    failed: list[Unavailable] = []
 
     def follow() -> None:
         try:
             for _ in client.follow():
                 started.set()
-        except (WhenceError, RuntimeError) as error:
+        except Unavailable as error:
             failed.append(error)
 
     started = threading.Event()
@@ -208,7 +208,7 @@ def test_closing_ends_streams_and_further_calls(home: Path) -> None:
     client.close()
     thread.join(READY_SECONDS)
     assert not thread.is_alive()
-    assert failed
+    assert [str(error) for error in failed] == ["this Whence was closed before it had answered"]
     assert not living()
     with pytest.raises(RuntimeError, match="closed"):
         client.health()

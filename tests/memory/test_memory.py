@@ -205,7 +205,14 @@ async def test_a_history_is_read_page_by_page(app: App, workspace: Workspace) ->
         pages.append([memory.text[-1] for memory in page.memories])
         after = page.next
     assert pages == [["1", "2"], ["3", "4"], ["5"]]
-    assert (await app.memory.history(ann.scope, done.memory_id, limit=5)).next is None
+    whole = await app.memory.history(ann.scope, done.memory_id, limit=5)
+    assert whole.next is None
+    plain = await app.memory.remember(ann, note())
+    assert [memory.memory_id for memory in (await app.memory.history(ann.scope, plain.memory_id)).memories] == [
+        plain.memory_id
+    ]
+    for memory_id, last in ((done.memory_id, whole.memories[-1].position), (plain.memory_id, plain.position)):
+        assert (await app.memory.history(ann.scope, memory_id, last)).memories == []
     for limit in (0, MAX_HISTORY + 1):
         with pytest.raises(InvalidInput, match="limit: from 1 to 1000"):
             await app.memory.history(ann.scope, done.memory_id, limit=limit)
@@ -321,8 +328,7 @@ async def test_a_sender_that_sends_again_is_told_what_became_of_it(app: App, wor
     ann = workspace.user("ann")
     chosen = uuid.uuid4()
     first = await app.memory.remember(ann, note(memory_id=chosen))
-    again = await app.memory.remember(ann, note(memory_id=chosen))
-    assert (again.memory_id, again.position) == (first.memory_id, first.position)
+    assert await app.memory.remember(ann, note(memory_id=chosen)) == first
     [kept] = await current(app, workspace)
     assert kept.told_count == 1
     for other in (note("something else"), note(importance=0.9), note(session_id="s"), note(kind="episodic")):
@@ -330,6 +336,14 @@ async def test_a_sender_that_sends_again_is_told_what_became_of_it(app: App, wor
             await app.memory.remember(ann, msgspec.structs.replace(other, memory_id=chosen))
     items = await app.memory.remember_all(ann, [note("one"), note("two", memory_id=chosen), note("three")])
     assert [item.errors[0].field if item.errors else None for item in items] == [None, "memory_id", None]
+
+
+async def test_a_sender_that_sends_again_is_told_again_what_was_taken_out(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    said = note("pay with 4111 1111 1111 1111", memory_id=uuid.uuid4())
+    first = await app.memory.remember(ann, said)
+    assert first.sanitised == {"card": 1}
+    assert await app.memory.remember(ann, said) == first
 
 
 @pytest.mark.parametrize("said", [note(), lives("Rome"), note(kind="procedural", key="k")])

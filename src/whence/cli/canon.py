@@ -6,6 +6,7 @@ import typer
 
 from whence.cli.command import InWorkspace, command
 from whence.cli.terminal import print_json, print_plain, print_table, shown, to_minute
+from whence.wire import Canon
 
 canon = typer.Typer(no_args_is_help=True, help="The canon: rules of worlds, which memory must not repeat.")
 
@@ -30,10 +31,9 @@ async def list_rules(call: InWorkspace, world: World) -> None:
     """The rules of a world."""
     found = await call.app.memory.rules((await call.principal()).scope, world)
     if call.as_json:
-        rules = [{"rule_id": rule, "body": body, "updated_at": updated_at} for rule, body, updated_at in found]
-        print_json({"rules": rules})
+        print_json(Canon(found))
     elif found:
-        rows = ((shown(rule), to_minute(updated_at), shown(body)) for rule, body, updated_at in found)
+        rows = ((shown(rule.rule_id), to_minute(rule.updated_at), shown(rule.body)) for rule in found)
         print_table(("rule", "set", "text"), rows)
     else:
         print_plain(f"the world {shown(world)} has no rules")

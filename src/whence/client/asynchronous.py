@@ -31,6 +31,7 @@ from whence.client.calls import (
     post,
     put,
     read,
+    server_url,
     with_event_id,
     with_memory_id,
 )
@@ -91,7 +92,7 @@ class AsyncWhence:
     def __init__(self, url: str = DEFAULT_URL, *, key: str, timeout_s: float = TIMEOUT_SECONDS) -> None:
         self._embedded: Embedded | None = None
         self._http = httpx.AsyncClient(
-            base_url=url,
+            base_url=server_url(url),
             headers=authorization(key),
             timeout=timeout_s,
             limits=httpx.Limits(keepalive_expiry=KEPT_CONNECTION_SECONDS),

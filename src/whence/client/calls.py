@@ -108,7 +108,7 @@ def each_with_memory_id(memories: Iterable[Mapping[str, Any] | Remember]) -> lis
     ]
 
 
-# What came back
+# To whom, and who asks
 
 
 def authorization(key: str) -> dict[str, str]:
@@ -120,10 +120,25 @@ def authorization(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {stripped}"}
 
 
+def server_url(url: str) -> httpx.URL:
+    """Checked here, because without a scheme it would only be told that nothing can be reached."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        # Not quoted: there may be a password in it.
+        message = f"must be that of a server, such as {DEFAULT_URL}"
+        raise InvalidInput(f"url: {message}", (FieldError("url", message),))
+    return parsed
+
+
 def address(url: httpx.URL) -> str:
     """For people to read: without a password that somebody may have put in."""
     return f"{url.scheme}://{url.netloc.decode('ascii')}"
 
+
+# What came back
 
 Outcome = httpx.Response | httpx.TransportError
 """What became of one attempt: an answer, or what went wrong before there was one."""
@@ -175,7 +190,7 @@ def failure_of(outcome: Outcome, base: httpx.URL) -> WhenceError:
             return error_of(msgspec.json.decode(outcome.content, type=Problem))
         except (msgspec.DecodeError, UnicodeDecodeError):
             return _foreign(outcome.status_code, where)
-    if isinstance(outcome, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
+    if isinstance(outcome, httpx.ConnectError | httpx.ConnectTimeout):
         return Unavailable(f"{where} cannot be reached: start `whence serve`, or check the URL")
     if isinstance(outcome, httpx.TimeoutException):
         return Unavailable(f"{where} did not answer in time: try again, or give the client a larger timeout_s")

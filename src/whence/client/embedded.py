@@ -17,8 +17,11 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
+from whence.errors import Unavailable
+
 # What an answer may be ahead of its reader, before whoever writes it waits.
 MAX_QUEUED_MESSAGES = 16
+# Told as it is, not as a lost connection: nobody would answer if it were sent again.
 CLOSED = "this Whence was closed before it had answered"
 
 T = TypeVar("T")
@@ -122,7 +125,7 @@ class _Inside:
             if not self._is_shut:
                 return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         coroutine.close()
-        raise httpx.ReadError(CLOSED)
+        raise Unavailable(CLOSED)
 
     async def shut(self) -> None:
         with self._door:
@@ -206,7 +209,7 @@ class _Exchange:
         try:
             await asyncio.wait({coming, self._task}, return_when=asyncio.FIRST_COMPLETED)
             if not coming.done() and self._messages.empty():
-                raise httpx.ReadError(CLOSED)
+                raise Unavailable(CLOSED)
             return await coming
         finally:
             coming.cancel()
@@ -229,11 +232,11 @@ class _Answer(httpx.SyncByteStream, httpx.AsyncByteStream):
 
     def close(self) -> None:
         # Without waiting: a forgotten stream is closed when the interpreter ends, and no thread runs any more then.
-        with suppress(httpx.ReadError):
+        with suppress(Unavailable):
             self._inside.submit(self._exchange.end())
 
     async def aclose(self) -> None:
-        with suppress(httpx.ReadError):
+        with suppress(Unavailable):
             await _awaited(self._inside.submit(self._exchange.end()))
 
 
@@ -241,7 +244,7 @@ def _waited_for(future: Future[T]) -> T:
     try:
         return future.result()
     except CancelledError:
-        raise httpx.ReadError(CLOSED) from None
+        raise Unavailable(CLOSED) from None
     except BaseException:
         future.cancel()
         raise
@@ -255,4 +258,4 @@ async def _awaited(future: Future[T]) -> T:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise httpx.ReadError(CLOSED) from None
+        raise Unavailable(CLOSED) from None

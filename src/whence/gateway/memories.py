@@ -18,7 +18,6 @@ from whence.memory import DEFAULT_EPISODES, MAX_BATCH_MEMORIES, MAX_HISTORY, MAX
 from whence.wire import (
     AwareTime,
     Canon,
-    CanonRule,
     Episodes,
     Explanation,
     Kind,
@@ -219,7 +218,7 @@ async def list_episodes(
 
 @get("/v1/canon/{world_id:str}", summary="The rules of a world")
 async def list_rules(request: Caller, app: TheApp, world_id: FromPath[str]) -> Canon:
-    return Canon([CanonRule(*rule) for rule in await app.memory.rules(request.user.scope, world_id)])
+    return Canon(await app.memory.rules(request.user.scope, world_id))
 
 
 @put("/v1/canon/{world_id:str}/{rule_id:str}", status_code=204, summary="Set a rule that memory must not repeat")

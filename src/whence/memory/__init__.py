@@ -30,6 +30,7 @@ from whence.memory.profiles import Profiles
 from whence.memory.writing import BETWEEN, Draft, document_of, draft, event_of, normal, owner_of, refused
 from whence.models.embedder import Embedder
 from whence.wire import (
+    CanonRule,
     Explanation,
     Fact,
     MemoryPage,
@@ -183,7 +184,7 @@ class Memory:
             return other
         memory_id, position = row
         status = "stored" if memory_id == drafted.event_id else "reinforced"
-        return RememberedItem(Remembered(memory_id, drafted.event_id, position, status))
+        return RememberedItem(Remembered(memory_id, drafted.event_id, position, status, (), drafted.sanitised or None))
 
     async def _runs_of(self, scope: Scope, drafts: list[Draft]) -> dict[UUID, Run]:
         ids = {drafted.request.run_id for drafted in drafts if drafted.request.run_id is not None}
@@ -240,7 +241,9 @@ class Memory:
         async with self._database.transaction(scope) as tx:
             memory = await self._get(tx, scope, memory_id)
             rows = await (await tx.execute(_SQL["history_of"], values, binary=True)).fetchall()
-        return _page(list(map(_memory, rows)) or [memory], limit)
+        # Without a key nothing else was said in its place, so it is the first page.
+        found = list(map(_memory, rows)) or ([memory] if after is None else [])
+        return _page(found, limit)
 
     async def explain(self, scope: Scope, memory_id: UUID) -> Explanation:
         """Where it came from, what it replaced, who said it, when it was recalled."""
@@ -468,11 +471,12 @@ class Memory:
             principal, self._own.event(principal, uuid4(), "memory.rule_dropped", None, None), document
         )
 
-    async def rules(self, scope: Scope, world_id: str) -> list[tuple[str, str, datetime]]:
+    async def rules(self, scope: Scope, world_id: str) -> list[CanonRule]:
         check_names(world_id=world_id)
         values = {"workspace_id": scope.workspace_id, "world_id": world_id, "limit": MAX_RULES}
         async with self._database.transaction(scope) as tx:
-            return await (await tx.execute(_SQL["rules_of_world"], values, binary=True)).fetchall()
+            rows = await (await tx.execute(_SQL["rules_of_world"], values, binary=True)).fetchall()
+        return [CanonRule(*row) for row in rows]
 
     def _owner(self, principal: Principal, agent: str, user_id: str | None) -> str | None:
         """On whom a run of the agent hangs."""
