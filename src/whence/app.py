@@ -21,6 +21,7 @@ from whence.graph.project import Projector
 from whence.identity import Identity
 from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
+from whence.lifecycle.sessions import Sessions
 from whence.memory import Memory
 from whence.memory.profiles import Profiles
 from whence.memory.workflows import Workflows
@@ -39,6 +40,7 @@ class App:
     identity: Identity
     ledger: Ledger
     memory: Memory
+    sessions: Sessions
     graph: Graph
     projector: Projector
     working: Working
@@ -77,6 +79,7 @@ async def open_app(
             registry = CollectorRegistry()
             ledger = Ledger(database, await _key_provider(settings, database, clock), clock, registry)
             embedder = WordLlamaEmbedder()
+            memory = Memory(database, ledger, clock, embedder, profiles)
             try:
                 yield App(
                     settings=settings,
@@ -84,7 +87,8 @@ async def open_app(
                     database=database,
                     identity=Identity(database, clock),
                     ledger=ledger,
-                    memory=Memory(database, ledger, clock, embedder, profiles),
+                    memory=memory,
+                    sessions=Sessions(database, ledger, clock, memory),
                     graph=Graph(database, ledger, embedder),
                     projector=Projector(database, ledger, clock, embedder, registry),
                     working=Working(database, clock),

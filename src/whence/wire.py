@@ -430,6 +430,76 @@ class Episodes(msgspec.Struct, frozen=True):
     memories: list[StoredMemory]
 
 
+class Session(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stretch of one user's work with one agent. The order of the fields is that of the query."""
+
+    session_id: str
+    agent: str
+    user_id: str | None
+    """Whose it is; none where it is the workspace's."""
+    number: int
+    """Which stretch: a session id can be used again after it was closed."""
+    idle_days: int
+    opened_at: datetime
+    last_activity_at: datetime
+    ended_at: datetime | None
+    closed_at: datetime | None
+    close_event_id: UUID | None
+    first_position: int
+
+
+class SessionPage(msgspec.Struct, frozen=True):
+    sessions: list[Session]
+    next: int | None
+    """Where the next page begins: give it as `before`."""
+
+
+Fate = Literal["archived", "promoted", "held", "removed"]
+
+
+class SessionRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a memory when its session was closed."""
+
+    memory_id: UUID
+    tier: Tier
+    kind: Kind
+    fate: Fate
+    became: UUID | None = None
+    """Of what was promoted: the memory that outlives the session."""
+
+
+class SessionRoutine(msgspec.Struct, frozen=True):
+    """What was done in the same order in several sessions, and is procedural memory now."""
+
+    memory_id: UUID
+    support: int
+    steps: list[str]
+    events: list[list[UUID]]
+    """The events of each session that it was seen in, the last session first."""
+
+
+class SessionReport(msgspec.Struct, frozen=True):
+    """What a close has done, row by row."""
+
+    event_id: UUID
+    session_id: str
+    agent: str
+    user_id: str | None
+    number: int
+    opened_at: datetime
+    closed_at: datetime
+    counts: dict[Fate, int]
+    rows: list[SessionRow]
+    routines: list[SessionRoutine]
+    summary: str
+
+
+class SessionClosed(msgspec.Struct, frozen=True):
+    session_id: str
+    reports: list[SessionReport]
+    """One for each agent that the session was with."""
+
+
 class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who told it, or what it was derived from; with the event that said so."""
 

@@ -19,7 +19,9 @@ def session(*texts: str) -> list[Step]:
 def with_noise(dice: random.Random, texts: Sequence[str], name: str) -> list[Step]:
     said = list(texts)
     for number in range(dice.randrange(1, 8)):
-        said.insert(dice.randrange(len(said) + 1), f"{dice.choice(['look at', 'close', 'mail'])} {name} {chr(97 + number)}")
+        said.insert(
+            dice.randrange(len(said) + 1), f"{dice.choice(['look at', 'close', 'mail'])} {name} {chr(97 + number)}"
+        )
     return session(*said)
 
 

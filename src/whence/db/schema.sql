@@ -261,6 +261,14 @@ END $$;
 
 ALTER FUNCTION whence.guard_canon() OWNER TO whence_owner;
 
+CREATE FUNCTION whence.is_held(in_workspace text, id uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT false;
+$$;
+
+ALTER FUNCTION whence.is_held(in_workspace text, id uuid) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) RETURNS SETOF jsonb
     LANGUAGE plpgsql
     AS $_$

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter as tally
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, get_args
@@ -18,7 +18,7 @@ from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
-from whence.ledger.append import Entry, Outcome, Status
+from whence.ledger.append import Entry, Outcome, Status, append
 from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
 from whence.ledger.effects import OwnEvent
 from whence.ledger.events import problems

@@ -7,7 +7,7 @@ takes time by the product of lengths and never more, whereas mining all frequent
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 from uuid import UUID
@@ -52,17 +52,16 @@ class Routine(NamedTuple):
 
 
 def routines(session: Sequence[Step], earlier: Sequence[Sequence[Step]]) -> list[Routine]:
-    """What the session has in common with earlier ones, the most telling first. `earlier` has the newest first."""
+    """What the session has in common with earlier ones, what explains most first. `earlier` has the newest first."""
     sessions = [_last(session), *map(_last, earlier[:MAX_SESSIONS])]
     labels = [tuple(step.label for step in steps) for steps in sessions]
     often = Counter(label for each in labels for label in set(each))
-    frequent = [tuple(label for label in each if often[label] >= MIN_SUPPORT) for each in labels]
+    left = [tuple(label for label in each if often[label] >= MIN_SUPPORT) for each in labels]
     found: list[Routine] = []
-    for candidate in _ranked(_common(frequent[0], frequent[1:]), frequent):
-        if len(found) == MAX_ROUTINES:
-            break
-        if not any(_overlap(candidate, routine.labels) for routine in found):
-            found.append(_routine(candidate, sessions, labels))
+    while len(found) < MAX_ROUTINES and (best := _best(left)):
+        found.append(_routine(best, sessions, labels))
+        # What is explained is taken out, and what is left may have a routine of its own.
+        left = [tuple(label for label in each if label not in best) for each in left]
     return found
 
 
@@ -86,15 +85,15 @@ def _shared(one: Labels, other: Labels) -> Labels:
     )
 
 
-def _ranked(candidates: Iterable[Labels], sessions: Sequence[Labels]) -> list[Labels]:
-    """Those that are long and frequent enough, by how much they explain: their steps in all sessions together."""
+def _best(sessions: Sequence[Labels]) -> Labels | None:
+    """Of what is long and frequent enough, that which explains most: its steps in all sessions together."""
     support = {
         candidate: sum(_contains(labels, candidate) for labels in sessions)
-        for candidate in candidates
+        for candidate in _common(sessions[0], sessions[1:])
         if len(candidate) >= MIN_STEPS
     }
     enough = [candidate for candidate, count in support.items() if count >= MIN_SUPPORT]
-    return sorted(enough, key=lambda candidate: (-support[candidate] * len(candidate), -len(candidate), candidate))
+    return min(enough, key=lambda each: (-support[each] * len(each), -len(each), each), default=None)
 
 
 def _contains(labels: Labels, candidate: Labels) -> bool:
@@ -102,21 +101,18 @@ def _contains(labels: Labels, candidate: Labels) -> bool:
     return all(label in rest for label in candidate)
 
 
-def _overlap(one: Labels, other: Labels) -> bool:
-    """Whether one is most of the other: then they are the same routine, seen with more or fewer steps."""
-    return LCSseq.normalized_similarity(one, other) > 0.5
-
-
 def _routine(candidate: Labels, sessions: Sequence[Sequence[Step]], labels: Sequence[Labels]) -> Routine:
     seen = [
-        tuple(_occurrence(candidate, steps)) for steps, each in zip(sessions, labels, strict=True) if _contains(each, candidate)
+        tuple(_occurrence(candidate, steps))
+        for steps, each in zip(sessions, labels, strict=True)
+        if _contains(each, candidate)
     ]
     steps = tuple(step.text for step in seen[0])
     return Routine(candidate, steps, tuple(tuple(step.event_id for step in occurrence) for occurrence in seen))
 
 
 def _occurrence(candidate: Labels, steps: Sequence[Step]) -> Iterator[Step]:
-    """The last one in a session, each step as late as it can be: what was begun and given up before it is passed over."""
+    """The last one in a session, each step as late as it can be: what was begun and given up is passed over."""
     rest = iter(reversed(steps))
     found = [next(step for step in rest if step.label == label) for label in reversed(candidate)]
     return reversed(found)

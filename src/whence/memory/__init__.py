@@ -5,7 +5,7 @@ Derived from the ledger: every write is an event and its effect in one transacti
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import reduce
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from whence.clock import Clock
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
-from whence.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound
+from whence.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, WhenceError
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
@@ -76,6 +76,8 @@ class Memory:
         self._embedder = embedder
         self._own = Own(ledger, clock, profiles)
         self.profiles = profiles
+        self.on_session_ended: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
+        """Called with the workspace and a stretch of a session that new activity has ended."""
 
     # --- remember ---------------------------------------------------------------------------------------------------
 
@@ -136,18 +138,17 @@ class Memory:
             return RememberedItem(errors=outcome.errors)
         if outcome.status != "accepted":
             return await self._told_before(principal, drafted, payload)
-        came_of = outcome.effect
-        if came_of is None:
+        came_of = outcome.effect or {}
+        warnings = await self._ended(principal.workspace_id, came_of["ended"]) if "ended" in came_of else ()
+        if "status" not in came_of:
             # It is stored as it was told.
+            position, sanitised = outcome.position or 0, drafted.sanitised or None
             return RememberedItem(
-                Remembered(
-                    drafted.event_id, drafted.event_id, outcome.position or 0, "stored", (), drafted.sanitised or None
-                )
+                Remembered(drafted.event_id, drafted.event_id, position, "stored", (), sanitised, warnings)
             )
         count = came_of.get("episodes") or 0
-        warnings = (
-            (f"the workspace has {count:,} of at most {MAX_EPISODES:,} episodes",) if count >= WARNED_EPISODES else ()
-        )
+        if count >= WARNED_EPISODES:
+            warnings = (*warnings, f"the workspace has {count:,} of at most {MAX_EPISODES:,} episodes")
         return RememberedItem(
             Remembered(
                 UUID(came_of["memory_id"]),
@@ -159,6 +160,16 @@ class Memory:
                 warnings,
             )
         )
+
+    async def _ended(self, workspace_id: str, stretch: dict[str, Any]) -> tuple[str, ...]:
+        """What was told has found its session to be over. What is stored is stored, whatever becomes of the close."""
+        if self.on_session_ended is None:
+            return ()
+        try:
+            await self.on_session_ended(workspace_id, stretch)
+        except WhenceError as error:
+            return (f"the former session {stretch['session_id']} is over and not closed yet: {error.detail}",)
+        return ()
 
     async def _told_before(self, principal: Principal, drafted: Draft, payload: bytes) -> RememberedItem:
         """The sender has sent it again: what became of it the first time, if it was the same."""

@@ -74,7 +74,7 @@ ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 -- The last ones of all its runs, the newest first.
 SELECT {memory} FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.agent = %(agent)s AND m.run_id IS NOT NULL AND {seen}
-  AND m.deleted_at IS NULL
+  AND m.deleted_at IS NULL AND m.archived_at IS NULL
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
 -- name: history_of

@@ -1,0 +1,432 @@
+"""Sessions: when they end, and what of their memory outlives them.
+
+A close is worked out from what the database holds and stored as one transaction, under the lock that appends queue at.
+So a close that was killed has changed nothing, and of those that race one closes and the others read its report.
+"""
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+from uuid import UUID, uuid4
+
+import msgspec
+import psycopg
+
+from whence.clock import Clock
+from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
+from whence.db.queries import load
+from whence.errors import Conflict, NotFound
+from whence.identity import Principal
+from whence.ledger import Ledger
+from whence.ledger.effects import Effect, OwnEvent
+from whence.ledger.events import MAX_POSITION
+from whence.lifecycle.patterns import MAX_SESSIONS, MAX_STEPS, Routine, Step, routines
+from whence.memory import Memory
+from whence.memory.own import check_limit, check_names
+from whence.memory.profiles import Profile
+from whence.memory.writing import BETWEEN, MAX_SOURCES, draft, event_of, normal
+from whence.wire import (
+    Event,
+    Fact,
+    Fate,
+    Remember,
+    Session,
+    SessionPage,
+    SessionReport,
+    SessionRoutine,
+    SessionRow,
+)
+
+MAX_PAGE_SESSIONS = 500
+MAX_CLOSED_ROWS = 50_000
+"""Of one stretch: the first ones, which its report lists."""
+CLOSES_A_TURN = 20
+"""Of one workspace, before others have their turn."""
+CORROBORATED_SOURCES = 2
+"""So many that do not know of each other make a fact outlive its session."""
+SUMMARY_TEXTS = 5
+SUMMARY_CHARACTERS = 300
+"""Of each text in a summary."""
+MAX_SUMMARIZED = 1_000
+"""What the graph takes of one summary."""
+WHENCE: Final = "whence"
+"""Who says what a close has found."""
+
+_SQL = load("whence.lifecycle")
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Stretch(NamedTuple):
+    owner: str
+    agent: str
+    session_id: str
+    number: int
+
+
+class _Row(NamedTuple):
+    memory_id: UUID
+    tier: Any
+    kind: Any
+    subject_id: str
+    is_held: bool
+    sources: int
+
+
+class _Kept(NamedTuple):
+    """A memory that outlives the session, ready to be told."""
+
+    own: OwnEvent
+    came_from: UUID | None
+    routine: Routine | None
+
+
+class _Plan(NamedTuple):
+    """What was worked out before the lock is taken."""
+
+    session: Session
+    until: int
+    subject: str
+    kept: list[_Kept]
+
+
+class Sessions:
+    def __init__(self, database: Database, ledger: Ledger, clock: Clock, memory: Memory) -> None:
+        self._database = database
+        self._ledger = ledger
+        self._clock = clock
+        self._memory = memory
+        memory.on_session_ended = self._close_ended
+
+    async def page(
+        self, scope: Scope, state: str | None = None, before: int | None = None, limit: int = 100
+    ) -> SessionPage:
+        """The newest first."""
+        check_limit(limit, MAX_PAGE_SESSIONS)
+        values = _values(scope, state=state, before=MAX_POSITION if before is None else before, limit=limit + 1)
+        async with self._database.transaction(scope) as tx:
+            rows = await (await tx.execute(_SQL["sessions_page"], values, binary=True)).fetchall()
+        found = [Session(*row) for row in rows]  # pyright: ignore[reportCallIssue] (a row is Any)
+        return SessionPage(found[:limit], found[limit - 1].first_position if len(found) > limit else None)
+
+    async def close(self, principal: Principal, session_id: str, agent: str | None = None) -> list[SessionReport]:
+        """Closes what is open of a session, with each agent, and reports; of what is closed, what was done then.
+
+        An administrator closes it for all who have one of that name."""
+        check_names(session_id=session_id, agent=agent)
+        values = _values(principal.scope, session_id=session_id, agent=agent)
+        async with self._database.transaction(principal.scope) as tx:
+            rows = await (await tx.execute(_SQL["stretches_named"], values, binary=True)).fetchall()
+        found = _wanted([(row[0], Session(*row[1:])) for row in rows])  # pyright: ignore[reportCallIssue]
+        if not found:
+            raise NotFound("there is no such session")
+        return [
+            await self.close_stretch(principal.workspace_id, Stretch(owner, s.agent, s.session_id, s.number))
+            for owner, s in found
+        ]
+
+    async def due(self) -> list[str]:
+        """The workspaces that have sessions to close."""
+        async with self._database.transaction(EVERY_WORKSPACE) as tx:
+            rows = await (await tx.execute(_SQL["workspaces_to_close"], {"now": self._clock()})).fetchall()
+        return [row[0] for row in rows]
+
+    async def close_due(self, workspace_id: str) -> int:
+        """Closes sessions that are over; returns how many there were, a few at a time."""
+        values = {"workspace_id": workspace_id, "now": self._clock(), "limit": CLOSES_A_TURN}
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            rows = await (await tx.execute(_SQL["stretches_to_close"], values)).fetchall()
+        for row in rows:
+            await self.close_stretch(workspace_id, Stretch(*row))
+        return len(rows)
+
+    async def _close_ended(self, workspace_id: str, ended: dict[str, Any]) -> None:
+        await self.close_stretch(workspace_id, msgspec.convert(tuple(ended[name] for name in Stretch._fields), Stretch))
+
+    # --- one close --------------------------------------------------------------------------------------------------
+
+    async def close_stretch(self, workspace_id: str, stretch: Stretch) -> SessionReport:
+        plan = await self._plan(workspace_id, stretch)
+        if plan is None:
+            return await self._report(workspace_id, stretch)
+        made: list[SessionReport] = []
+
+        async def make(tx: Tx) -> list[OwnEvent]:
+            rows = await self._rows(tx, workspace_id, stretch, plan.session, plan.until)
+            report = _report(plan, stretch, rows, self._clock(), await self._summary(tx, workspace_id, plan, rows))
+            made.append(report)
+            return [_closing(report, stretch, plan), *_summing_up(report, plan), *(kept.own for kept in plan.kept)]
+
+        try:
+            await self._ledger.record_together(workspace_id, make)
+        except psycopg.errors.CheckViolation as error:
+            if error.diag.constraint_name != "sessions_closed_once":
+                raise
+            return await self._report(workspace_id, stretch)
+        return made[-1]
+
+    async def _plan(self, workspace_id: str, stretch: Stretch) -> _Plan | None:
+        """What is to be told of it, or None where it is closed."""
+        scope = Scope(workspace_id)
+        async with self._database.transaction(scope, snapshot=True) as tx:
+            session, end = await self._session(tx, workspace_id, stretch)
+            if session.closed_at is not None:
+                return None
+            until = end - 1 if end is not None else await self._head(tx, workspace_id)
+            rows = await self._rows(tx, workspace_id, stretch, session, until)
+            subjects = {row.subject_id for row in rows}
+            subject = subjects.pop() if len(subjects) == 1 else stretch.owner
+            episodes = await self._episodes(tx, workspace_id, stretch, subject, until)
+            _, profile = self._memory.profiles.of(stretch.agent)
+            corroborated = [row.memory_id for row in rows if _outlives(row, profile)]
+            texts = await (await tx.execute(_SQL["texts_of"], _values(scope, ids=corroborated), binary=True)).fetchall()
+        found = await asyncio.to_thread(_routines, stretch, episodes) if _may_learn(profile) else []
+        found = await self._news(workspace_id, stretch, subject, found)
+        told = [_promoted(stretch, row) for row in texts] + [_procedure(stretch, subject, item) for item in found]
+        sources = [[row[0]] for row in texts] + [_pointers(item) for item in found]
+        kept = await self._kept(workspace_id, told, sources, [None] * len(texts) + found)
+        return _Plan(session, until, subject, kept)
+
+    async def _session(self, tx: Tx, workspace_id: str, stretch: Stretch) -> tuple[Session, int | None]:
+        values = {"workspace_id": workspace_id, **stretch._asdict()}
+        row = await (await tx.execute(_SQL["stretch"], values, binary=True)).fetchone()
+        if row is None:
+            raise NotFound("there is no such session")
+        return Session(*row[1:-1]), row[-1]  # pyright: ignore[reportCallIssue] (a row is Any)
+
+    async def _head(self, tx: Tx, workspace_id: str) -> int:
+        row = await (await tx.execute(_SQL["head"], {"workspace_id": workspace_id})).fetchone()
+        return row[0] if row else 0
+
+    async def _rows(self, tx: Tx, workspace_id: str, stretch: Stretch, session: Session, until: int) -> list[_Row]:
+        values = {
+            "workspace_id": workspace_id,
+            **stretch._asdict(),
+            "first": session.first_position,
+            "until": until,
+            "limit": MAX_CLOSED_ROWS,
+        }
+        rows = await (await tx.execute(_SQL["rows_of_stretch"], values, binary=True)).fetchall()
+        return [_Row(*row) for row in rows]
+
+    async def _episodes(
+        self, tx: Tx, workspace_id: str, stretch: Stretch, subject: str, until: int
+    ) -> list[tuple[str, int, UUID, str]]:
+        values = {
+            "workspace_id": workspace_id,
+            "owner": stretch.owner,
+            "agent": stretch.agent,
+            "subject": subject,
+            "until": until,
+            "sessions": MAX_SESSIONS + 1,
+            "steps": MAX_STEPS,
+        }
+        rows: list[Any] = await (await tx.execute(_SQL["episodes_of_stretches"], values, binary=True)).fetchall()
+        return rows
+
+    async def _news(self, workspace_id: str, stretch: Stretch, subject: str, found: list[Routine]) -> list[Routine]:
+        """Those that are not known yet, or have been seen in more sessions than is known."""
+        keys = {_conflict_key(stretch, subject, routine): routine for routine in found}
+        values = {
+            "workspace_id": workspace_id,
+            "owner": stretch.owner,
+            "agent": stretch.agent,
+            "keys": list(keys),
+        }
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            known = dict(await (await tx.execute(_SQL["routines_known"], values)).fetchall())
+        return [routine for key, routine in keys.items() if (known.get(key) or 0) < routine.support]
+
+    async def _kept(
+        self,
+        workspace_id: str,
+        told: list[Remember],
+        sources: list[list[UUID]],
+        found: Sequence[Routine | None],
+    ) -> list[_Kept]:
+        """Ready to be stored: models are asked before the lock is taken."""
+        if not told:
+            return []
+        speaker = Principal(workspace_id, WHENCE, is_admin=True)
+        drafts = [draft(speaker, request, self._memory.profiles) for request in told]
+        vectors = await self._memory.embedded([drafted.text for drafted in drafts])
+        now = self._clock()
+        return [
+            _Kept(
+                event_of(drafted, vector, dict.fromkeys(ids, True), now, routine and routine.support),
+                None if routine else ids[0],
+                routine,
+            )
+            for drafted, vector, ids, routine in zip(drafts, vectors, sources, found, strict=True)
+        ]
+
+    async def _summary(self, tx: Tx, workspace_id: str, plan: _Plan, rows: list[_Row]) -> str:
+        """What was most important, in its own words. Only what is the subject's: it is kept under that key."""
+        ids = [row.memory_id for row in rows if row.subject_id == plan.subject]
+        values = {"workspace_id": workspace_id, "ids": ids, "limit": SUMMARY_TEXTS}
+        texts = await (await tx.execute(_SQL["telling_texts"], values)).fetchall()
+        kinds = Counter(row.kind for row in rows)
+        counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items())) or "nothing"
+        head = f"From {plan.session.opened_at:%Y-%m-%d} to {plan.session.last_activity_at:%Y-%m-%d}: {counted}."
+        return "\n".join([head, *(f"- {text[:SUMMARY_CHARACTERS]}" for (text,) in texts)])
+
+    async def _report(self, workspace_id: str, stretch: Stretch) -> SessionReport:
+        """Of a close that was made earlier."""
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            session, _ = await self._session(tx, workspace_id, stretch)
+        if session.close_event_id is None:
+            raise Conflict("the session is being closed; ask again")
+        payload = await self._ledger.payload(Scope(workspace_id), session.close_event_id)
+        return msgspec.json.decode(payload, type=_Closed).report
+
+
+class _Closed(msgspec.Struct):
+    report: SessionReport
+
+
+def _values(scope: Scope, **values: object) -> dict[str, object]:
+    return {"workspace_id": scope.workspace_id, "user_id": scope.user_id, **values}
+
+
+def _wanted(found: list[tuple[str, Session]]) -> list[tuple[str, Session]]:
+    """What is open; with an agent with whom nothing is, what was closed last."""
+    opened = {(owner, s.agent) for owner, s in found if s.closed_at is None}
+    return [(owner, s) for owner, s in found if s.closed_at is None or (owner, s.agent) not in opened]
+
+
+def _may_learn(profile: Profile) -> bool:
+    return profile.promotion.get("episodic") == "patterns" and "procedural" in profile.cells.get("persistent", {})
+
+
+def _outlives(row: _Row, profile: Profile) -> bool:
+    return (
+        row.kind == "semantic"
+        and row.sources >= CORROBORATED_SOURCES
+        and profile.promotion.get("semantic") == "corroborated"
+        and "semantic" in profile.cells.get("persistent", {})
+    )
+
+
+def _routines(stretch: Stretch, episodes: list[tuple[str, int, UUID, str]]) -> list[Routine]:
+    sessions: dict[tuple[str, int], list[Step]] = {}
+    for session_id, number, event_id, text in episodes:
+        sessions.setdefault((session_id, number), []).append(Step(event_id, text))
+    session = sessions.pop((stretch.session_id, stretch.number), [])
+    return routines(session, list(sessions.values()))
+
+
+def _key(routine: Routine) -> str:
+    return "routine " + hashlib.sha256(BETWEEN.join(routine.labels).encode()).hexdigest()[:16]
+
+
+def _conflict_key(stretch: Stretch, subject: str, routine: Routine) -> str:
+    """As `memory.writing` makes it of a key: in no world, about the subject if that is not the owner."""
+    return BETWEEN.join((normal(_key(routine)), "", "", _about(stretch, subject) or ""))
+
+
+def _about(stretch: Stretch, subject: str) -> str | None:
+    return subject if subject not in ("", stretch.owner) else None
+
+
+def _procedure(stretch: Stretch, subject: str, routine: Routine) -> Remember:
+    steps = "\n".join(f"{number}. {text}" for number, text in enumerate(routine.steps, 1))
+    return Remember(
+        agent=stretch.agent,
+        tier="persistent",
+        kind="procedural",
+        text=f"Done in {routine.support} sessions in this order:\n{steps}",
+        user_id=stretch.owner or None,
+        subject_id=_about(stretch, subject),
+        key=_key(routine),
+    )
+
+
+def _promoted(stretch: Stretch, row: tuple[Any, ...]) -> Remember:
+    _, text, subject_id, world, subject, predicate, about, confidence, importance, valid_at = row
+    return Remember(
+        agent=stretch.agent,
+        tier="persistent",
+        kind="semantic",
+        text=text,
+        user_id=stretch.owner or None,
+        subject_id=_about(stretch, subject_id),
+        world_id_context=world,
+        fact=None if subject is None else Fact(subject, predicate, about, confidence),
+        importance=importance,
+        valid_at=valid_at,
+    )
+
+
+def _pointers(routine: Routine) -> list[UUID]:
+    return [event for occurrence in routine.occurrences for event in occurrence][:MAX_SOURCES]
+
+
+def _report(plan: _Plan, stretch: Stretch, rows: list[_Row], now: datetime, summary: str) -> SessionReport:
+    became = {kept.came_from: kept.own.event.event_id for kept in plan.kept if kept.came_from is not None}
+    told = [
+        SessionRow(row.memory_id, row.tier, row.kind, _fate(row, became), became.get(row.memory_id)) for row in rows
+    ]
+    learnt = [(kept.own.event.event_id, kept.routine) for kept in plan.kept if kept.routine is not None]
+    return SessionReport(
+        event_id=uuid4(),
+        session_id=stretch.session_id,
+        agent=stretch.agent,
+        user_id=stretch.owner or None,
+        number=stretch.number,
+        opened_at=plan.session.opened_at,
+        closed_at=now,
+        counts=dict(Counter(row.fate for row in told)),
+        rows=told,
+        routines=[
+            SessionRoutine(memory_id, item.support, list(item.steps), [list(each) for each in item.occurrences])
+            for memory_id, item in learnt
+        ],
+        summary=summary,
+    )
+
+
+def _fate(row: _Row, became: dict[UUID, UUID]) -> Fate:
+    """Episodes are what routines are found in, so they are kept; what else is not worth keeping goes."""
+    if row.memory_id in became:
+        return "promoted"
+    if row.is_held:
+        return "held"
+    return "archived" if row.kind == "episodic" else "removed"
+
+
+def _closing(report: SessionReport, stretch: Stretch, plan: _Plan) -> OwnEvent:
+    document = {
+        "effect": "close_session",
+        "event_id": report.event_id,
+        **stretch._asdict(),
+        "until": plan.until,
+        "archived": [row.memory_id for row in report.rows if row.fate != "removed"],
+        "removed": [row.memory_id for row in report.rows if row.fate == "removed"],
+    }
+    written = _encode(document)
+    payload = _encode({"memory": msgspec.Raw(written), "report": report})
+    return OwnEvent(_event(report, plan, report.event_id, "session.closed"), payload, Effect(written, report.event_id))
+
+
+def _summing_up(report: SessionReport, plan: _Plan) -> list[OwnEvent]:
+    ids = [row.memory_id for row in report.rows][:MAX_SUMMARIZED]
+    if not ids:
+        return []
+    payload = _encode({"text": report.summary, "summarizes": ids})
+    return [OwnEvent(_event(report, plan, uuid4(), "session.summary"), payload)]
+
+
+def _event(report: SessionReport, plan: _Plan, event_id: UUID, event_type: str) -> Event:
+    return Event(
+        event_id=event_id,
+        event_type=event_type,
+        occurred_at=report.closed_at,
+        session_id=report.session_id,
+        trace_id=report.event_id.hex,
+        agent_id=report.agent,
+        user_id=report.user_id,
+        subject_id=plan.subject if plan.subject not in ("", report.user_id or "") else None,
+        status="completed",
+    )

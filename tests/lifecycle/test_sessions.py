@@ -1,0 +1,314 @@
+"""Sessions: when they end, and what of them is kept."""
+
+import asyncio
+import random
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from conftest import Workspace
+from lifecycle_time import Time
+from whence.app import App
+from whence.db import Tx
+from whence.errors import NotFound
+from whence.identity import Principal
+from whence.ledger import Ledger
+from whence.ledger.effects import OwnEvent
+from whence.memory.rebuild import rebuild
+from whence.wire import Fact, Kind, Recall, Remember, SessionReport, StoredMemory, Tier
+
+ROUTINE = ("open the queue", "pick the oldest invoice", "compare it with the order", "ask for approval", "pay it")
+
+
+def told(text: str, session: str = "s1", kind: Kind = "episodic", tier: Tier = "session", **more: Any) -> Remember:
+    return Remember(agent="gateway", tier=tier, kind=kind, text=text, session_id=session, **more)
+
+
+async def tell(app: App, who: Principal, session: str, *texts: str) -> None:
+    for text in texts:
+        await app.memory.remember(who, told(text, session))
+
+
+async def work_through(app: App, who: Principal, session: str, dice: random.Random) -> None:
+    """The routine, with other things done in between."""
+    texts = list(ROUTINE)
+    for number in range(3):
+        texts.insert(dice.randrange(len(texts) + 1), f"{session} {uuid.uuid4().hex[:5]} {'abc'[number]}")
+    await tell(app, who, session, *texts)
+
+
+async def held(app: App, who: Principal, **asked: Any) -> list[StoredMemory]:
+    return (await app.memory.page(who.scope, Recall(**asked))).memories
+
+
+async def nothing_differs(app: App, workspace: Workspace) -> bool:
+    report = await rebuild(
+        app.database, app.ledger, app.memory, workspace.workspace_id, verify=True, on_progress=lambda *_: None
+    )
+    assert report.equal, report.differing
+    return report.equal
+
+
+async def test_a_session_is_opened_by_activity_and_is_the_users_own(later: App, workspace: Workspace) -> None:
+    await tell(later, workspace.user("ann"), "s1", "hello")
+    await tell(later, workspace.user("bob"), "s1", "hello")
+    [mine] = (await later.sessions.page(workspace.user("ann").scope)).sessions
+    assert (mine.session_id, mine.user_id, mine.number, mine.closed_at) == ("s1", "ann", 1, None)
+    assert len((await later.sessions.page(workspace.admin.scope)).sessions) == 2
+
+
+async def test_29_idle_days_keep_it_open_and_30_close_it(later: App, workspace: Workspace, time: Time) -> None:
+    ann = workspace.user("ann")
+    await tell(later, ann, "s1", "the first day")
+    time.pass_by(days=29, hours=23)
+    assert workspace.workspace_id not in await later.sessions.due()
+    assert await later.sessions.close_due(workspace.workspace_id) == 0
+    time.pass_by(hours=1)
+    assert workspace.workspace_id in await later.sessions.due()
+    assert await later.sessions.close_due(workspace.workspace_id) == 1
+    [session] = (await later.sessions.page(ann.scope)).sessions
+    assert session.closed_at == time.now
+    assert await held(later, ann) == []
+
+
+async def test_activity_after_30_idle_days_closes_it_and_begins_another(
+    later: App, workspace: Workspace, time: Time
+) -> None:
+    ann = workspace.user("ann")
+    await tell(later, ann, "s1", "the first day")
+    time.pass_by(days=29)
+    await tell(later, ann, "s1", "still the same session")
+    time.pass_by(days=30)
+    await tell(later, ann, "s1", "another session")
+    second, first = (await later.sessions.page(ann.scope)).sessions
+    assert (first.number, first.closed_at, second.number, second.closed_at) == (1, time.now, 2, None)
+    assert [memory.text for memory in await held(later, ann)] == ["another session"]
+    assert await nothing_differs(later, workspace)
+
+
+async def test_a_batch_that_finds_it_over_closes_it_too(later: App, workspace: Workspace, time: Time) -> None:
+    ann = workspace.user("ann")
+    await tell(later, ann, "s1", "the first day")
+    time.pass_by(days=31)
+    await later.memory.remember_all(ann, [told("one"), told("two"), told("three", "s2")])
+    sessions = (await later.sessions.page(ann.scope)).sessions
+    assert [(s.session_id, s.number, s.closed_at is None) for s in sessions] == [
+        ("s2", 1, True),
+        ("s1", 2, True),
+        ("s1", 1, False),
+    ]
+
+
+async def test_workers_and_a_lazy_close_that_race_close_it_once(later: App, workspace: Workspace, time: Time) -> None:
+    ann = workspace.user("ann")
+    await tell(later, ann, "s1", *ROUTINE)
+    time.pass_by(days=30)
+    done = await asyncio.gather(
+        later.sessions.close_due(workspace.workspace_id),
+        later.sessions.close_due(workspace.workspace_id),
+        later.memory.remember(ann, told("back again")),
+        later.sessions.close(ann, "s1"),
+        return_exceptions=True,
+    )
+    assert not [one for one in done if isinstance(one, BaseException)]
+    closed = (await later.ledger.page(workspace.admin.scope, 0, 1000)).events
+    assert len([event for event in closed if event.event_type == "session.closed"]) in (1, 2)
+    stretches = (await later.sessions.page(ann.scope)).sessions
+    assert len({stretch.number for stretch in stretches}) == len(stretches)
+    first = [stretch for stretch in stretches if stretch.number == 1]
+    assert len(first) == 1
+    assert first[0].closed_at is not None
+    assert await nothing_differs(later, workspace)
+
+
+async def test_a_close_says_what_became_of_every_row(later: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    await tell(later, ann, "s1", "opened the file", "closed the file")
+    await later.memory.remember(ann, told("a draft of how to", kind="procedural"))
+    lives = Fact("Ann", "lives in", "Rome", 0.6)
+    alone = await later.memory.remember(ann, told("Ann likes tea", kind="semantic", fact=Fact("Ann", "likes", "tea")))
+    both = await later.memory.remember(ann, told("Ann lives in Rome", kind="semantic", fact=lives))
+    await later.memory.remember(ann, told("Ann lives in Rome", "s2", kind="semantic", fact=lives))
+    kept = await later.memory.remember(ann, told("what stays", tier="persistent", kind="semantic"))
+    [report] = await later.sessions.close(ann, "s1")
+    assert report.counts == {"archived": 2, "removed": 2, "promoted": 1}
+    fates = {row.memory_id: row for row in report.rows}
+    assert fates[alone.memory_id].fate == "removed"
+    became = fates[both.memory_id].became
+    assert became is not None
+    promoted = await later.memory.get(ann.scope, became)
+    assert (promoted.tier, promoted.text, promoted.fact, promoted.said_by) == (
+        "persistent",
+        "Ann lives in Rome",
+        lives,
+        "whence",
+    )
+    explained = await later.memory.explain(ann.scope, became)
+    assert [source.source for source in explained.sources] == [str(both.memory_id)]
+    assert {memory.memory_id for memory in await held(later, ann, tiers=("persistent",))} == {kept.memory_id, became}
+    assert kept.memory_id not in fates
+    assert "opened the file" in report.summary
+    assert await nothing_differs(later, workspace)
+
+
+async def test_a_close_that_is_repeated_gives_the_same_report(later: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    await tell(later, ann, "s1", "one thing")
+    first = await later.sessions.close(ann, "s1")
+    head = await later.ledger.heads.read(workspace.workspace_id)
+    assert await later.sessions.close(ann, "s1") == first
+    assert await later.ledger.heads.read(workspace.workspace_id) == head
+
+
+async def test_a_session_of_somebody_else_is_like_one_that_is_not_there(later: App, workspace: Workspace) -> None:
+    await tell(later, workspace.user("ann"), "s1", "one thing")
+    with pytest.raises(NotFound) as foreign:
+        await later.sessions.close(workspace.user("bob"), "s1")
+    with pytest.raises(NotFound) as missing:
+        await later.sessions.close(workspace.user("bob"), "s9")
+    assert str(foreign.value) == str(missing.value)
+    assert (await later.sessions.close(workspace.admin, "s1"))[0].user_id == "ann"
+
+
+async def test_a_routine_of_four_sessions_is_one_procedure_with_its_twenty_events(
+    later: App, workspace: Workspace, time: Time
+) -> None:
+    ann, dice = workspace.user("ann"), random.Random(7)
+    reports: list[SessionReport] = []
+    for number in range(4):
+        await work_through(later, ann, f"s{number}", dice)
+        reports += await later.sessions.close(ann, f"s{number}")
+        time.pass_by(days=1)
+    assert [len(report.routines) for report in reports] == [0, 0, 1, 1]
+    [procedure] = await held(later, ann, kinds=("procedural",))
+    assert (procedure.support, procedure.tier, procedure.said_by) == (4, "persistent", "whence")
+    assert [line[3:] for line in procedure.text.splitlines()[1:]] == list(ROUTINE)
+    explained = await later.memory.explain(ann.scope, procedure.memory_id)
+    assert len({source.source for source in explained.sources}) == 20
+    assert explained.superseded == [reports[2].routines[0].memory_id]
+    await work_through(later, workspace.user("eve"), "s0", dice)
+    assert (await later.sessions.close(workspace.user("eve"), "s0"))[0].routines == []
+    assert await held(later, workspace.user("eve"), kinds=("procedural",)) == []
+    assert await nothing_differs(later, workspace)
+
+
+async def test_a_new_session_without_the_routine_changes_nothing_of_it(later: App, workspace: Workspace) -> None:
+    ann, dice = workspace.user("ann"), random.Random(7)
+    for number in range(3):
+        await work_through(later, ann, f"s{number}", dice)
+        await later.sessions.close(ann, f"s{number}")
+    [before] = await held(later, ann, kinds=("procedural",))
+    await tell(later, ann, "s9", "had a day off", "went for a walk", "came back")
+    [report] = await later.sessions.close(ann, "s9")
+    assert report.routines == []
+    assert await held(later, ann, kinds=("procedural",)) == [before]
+
+
+class Killed(BaseException):
+    """As if the process had ended here."""
+
+
+async def fails_before(_: Ledger, __: str, make: Any) -> Any:
+    raise Killed
+
+
+async def fails_inside(ledger: Ledger, workspace_id: str, make: Any) -> Any:
+    async def made(tx: Tx) -> Sequence[OwnEvent]:
+        await make(tx)
+        raise Killed
+
+    return await RECORD(ledger, workspace_id, made)
+
+
+async def fails_after(ledger: Ledger, workspace_id: str, make: Any) -> Any:
+    await RECORD(ledger, workspace_id, make)
+    raise Killed
+
+
+RECORD = Ledger.record_together
+
+
+@pytest.mark.parametrize("fault", [fails_before, fails_inside, fails_after])
+async def test_a_close_that_was_killed_anywhere_ends_in_the_same_state_when_it_is_made_again(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, fault: Any
+) -> None:
+    ann, dice = workspace.user("ann"), random.Random(7)
+    for number in range(4):
+        await work_through(later, ann, f"s{number}", dice)
+        if number < 3:
+            await later.sessions.close(ann, f"s{number}")
+    monkeypatch.setattr(Ledger, "record_together", fault)
+    with pytest.raises(Killed):
+        await later.sessions.close(ann, "s3")
+    monkeypatch.setattr(Ledger, "record_together", RECORD)
+    [report] = await later.sessions.close(ann, "s3")
+    assert report.counts == {"archived": 8}
+    [routine] = report.routines
+    assert (routine.support, len(routine.events)) == (4, 4)
+    [procedure] = await held(later, ann, kinds=("procedural",))
+    assert procedure.memory_id == routine.memory_id
+    events = (await later.ledger.page(workspace.admin.scope, 0, 1000)).events
+    assert len([event for event in events if event.event_type == "session.closed"]) == 4
+    assert await nothing_differs(later, workspace)
+
+
+async def test_what_is_told_while_it_is_closed_belongs_to_the_next_session(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = workspace.user("ann")
+    await tell(later, ann, "s1", "before")
+
+    async def with_a_word_between(ledger: Ledger, workspace_id: str, make: Any) -> Any:
+        await tell(later, ann, "s1", "in between")
+        return await RECORD(ledger, workspace_id, make)
+
+    monkeypatch.setattr(Ledger, "record_together", with_a_word_between)
+    [report] = await later.sessions.close(ann, "s1")
+    assert report.counts == {"archived": 1}
+    assert [memory.text for memory in await held(later, ann)] == ["in between"]
+    second, first = (await later.sessions.page(ann.scope)).sessions
+    assert (first.closed_at is None, second.closed_at is None) == (False, True)
+    assert await nothing_differs(later, workspace)
+
+
+async def test_the_same_may_be_told_again_after_its_session(later: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    note = told("Ann prefers the window", kind="semantic")
+    await later.memory.remember(ann, note)
+    await later.sessions.close(ann, "s1")
+    again = await later.memory.remember(ann, note)
+    assert again.status == "stored"
+    assert [memory.memory_id for memory in await held(later, ann)] == [again.memory_id]
+    assert await nothing_differs(later, workspace)
+
+
+async def test_what_is_about_somebody_else_is_not_summed_up_under_ones_own_key(
+    later: App, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    await tell(later, ann, "s1", "met the customer")
+    await later.memory.remember(ann, told("Bob is ill", subject_id="bob"))
+    [report] = await later.sessions.close(ann, "s1")
+    assert "Bob" not in report.summary
+    assert "met the customer" in report.summary
+
+
+async def test_a_thread_without_a_session_is_one_of_its_own(later: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    note = Remember(agent="gateway", tier="interaction", kind="episodic", text="said hello", interaction_id="t1")
+    await later.memory.remember(ann, note)
+    [session] = (await later.sessions.page(ann.scope)).sessions
+    assert session.session_id == "thread:t1"
+    [report] = await later.sessions.close(ann, "thread:t1")
+    assert report.counts == {"archived": 1}
+
+
+async def test_the_report_is_in_the_ledger(later: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    await tell(later, ann, "s1", "one thing")
+    [report] = await later.sessions.close(ann, "s1")
+    payload = msgspec.json.decode(await later.ledger.payload(ann.scope, report.event_id))
+    assert msgspec.convert(payload["report"], SessionReport, strict=False) == report
