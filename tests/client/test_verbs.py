@@ -153,6 +153,15 @@ async def test_a_run_has_episodes_and_an_end(ann: Any) -> None:
     assert [item.memory_id for item in await ann.episodes("gateway", limit=5)] == [told.memory_id]
 
 
+async def test_a_session_is_listed_and_closed(ann: Any) -> None:
+    await ann.remember("asked for a refund", agent="gateway", tier="session", kind="episodic", session_id="chat:1")
+    [session] = (await ann.sessions(state="open")).sessions
+    assert isinstance(session, wire.Session)
+    closed = await ann.close_session(session.session_id)
+    assert closed.reports[0].counts == {"archived": 1}
+    assert await ann.close_session("chat:1", agent="gateway") == closed
+
+
 async def test_a_workflow_is_added_selected_scored_and_retired(ann: Any) -> None:
     workflow = await ann.add_workflow("gateway", "triage", "short", {"steps": [1, 2]})
     assert workflow.decoded_spec() == {"steps": [1, 2]}

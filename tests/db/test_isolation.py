@@ -15,7 +15,7 @@ from whence.wire import Recall, Remember
 
 # Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
 SHARED_ROWS = {"memories", "memory_vectors", "memory_sources", "runs", "workflows"}
-DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow")
+DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow", "sessions")
 SHARED_TABLES = {"schema_migrations", "installation", "edge_types"}
 
 

@@ -9,7 +9,7 @@ import typer
 
 from whence import __version__
 from whence.app import App, admin_key_file, ensure_default_workspace, reach_database
-from whence.cli import canon, doctor, graph, memory, runs, seals, tail, users, workflows, working
+from whence.cli import canon, doctor, graph, memory, runs, seals, sessions, tail, users, workflows, working
 from whence.cli.command import AsJson, DatabaseUrl, DataDir, LogLevel, run, with_app
 from whence.cli.terminal import print_json, print_plain, print_table
 from whence.db.migrate import migrate as migrate_schema
@@ -30,6 +30,7 @@ cli.add_typer(users.workspaces, name="workspace")
 cli.add_typer(memory.memories, name="memory")
 cli.add_typer(runs.runs, name="run")
 cli.add_typer(canon.canon, name="canon")
+cli.add_typer(sessions.sessions, name="session")
 cli.add_typer(workflows.workflows, name="workflow")
 cli.add_typer(working.working, name="working")
 

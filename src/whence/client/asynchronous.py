@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime
 from os import PathLike
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 import httpx
 import msgspec
@@ -72,6 +72,8 @@ from whence.wire import (
     Run,
     Runs,
     SealPage,
+    SessionClosed,
+    SessionPage,
     StoredEvent,
     StoredMemory,
     Workflow,
@@ -332,6 +334,19 @@ class AsyncWhence:
     async def retire_workflow(self, workflow_id: Id) -> None:
         """It is not selected any more, and stays readable."""
         await self._send(delete(at("/v1/workflows/{}", workflow_id), repeatable=True))
+
+    # Sessions
+
+    async def sessions(
+        self, *, state: Literal["open", "closed"] | None = None, before: int | None = None, limit: int | None = None
+    ) -> SessionPage:
+        """Sessions, the newest first; `next` is `before` for the next page."""
+        return await self._send(read("/v1/sessions", SessionPage, {"state": state, "before": before, "limit": limit}))
+
+    async def close_session(self, session_id: str, agent: str | None = None) -> SessionClosed:
+        """Closes a session and says what became of every row. One that is closed is reported as it was."""
+        body = {} if agent is None else {"agent": agent}
+        return await self._send(post(at("/v1/sessions/{}/close", session_id), SessionClosed, body, repeatable=True))
 
     # The canon
 

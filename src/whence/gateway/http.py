@@ -14,7 +14,7 @@ from litestar.typing import FieldDefinition
 
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
-from whence.gateway import events, graph, memories, seals, system, telemetry, workflows, working
+from whence.gateway import events, graph, memories, seals, sessions, system, telemetry, workflows, working
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
@@ -49,6 +49,8 @@ ROUTES = (
     seals.get_proof,
     seals.list_seals,
     seals.get_consistency,
+    sessions.list_sessions,
+    sessions.close_session,
     workflows.add_workflow,
     workflows.list_workflows,
     workflows.retire_workflow,

@@ -32,13 +32,13 @@ WHERE s.workspace_id = %(workspace_id)s AND s.owner = %(owner)s AND s.agent = %(
 -- What has ended, and what has been idle for as long as it may be, the longest first.
 SELECT s.owner, s.agent, s.session_id, s.number FROM whence.sessions s
 WHERE s.workspace_id = %(workspace_id)s AND s.closed_at IS NULL
-  AND (s.ended_at IS NOT NULL OR s.last_activity_at <= %(now)s - make_interval(days => s.idle_days))
+  AND (s.ended_at IS NOT NULL OR s.last_activity_at <= %(now)s::timestamptz - make_interval(days => s.idle_days))
 ORDER BY s.last_activity_at LIMIT %(limit)s::bigint;
 
 -- name: workspaces_to_close
 SELECT DISTINCT s.workspace_id FROM whence.sessions s
 WHERE s.closed_at IS NULL
-  AND (s.ended_at IS NOT NULL OR s.last_activity_at <= %(now)s - make_interval(days => s.idle_days));
+  AND (s.ended_at IS NOT NULL OR s.last_activity_at <= %(now)s::timestamptz - make_interval(days => s.idle_days));
 
 -- name: rows_of_stretch
 -- What ends with its session, and whether an action holds it; with the number of sources that agree on what it says, in
@@ -75,13 +75,13 @@ SELECT l.body FROM (
 ) l ORDER BY l.position;
 
 -- name: episodes_of_stretches
--- What was done in the last stretches of this user with this agent, in order, of one subject: what is found in them is
--- kept under that subject's key.
+-- What was done in a stretch and in those that this user began before it with this agent, in order, of one subject: what
+-- is found in them is kept under that subject's key.
 SELECT l.session_id, l.number, m.memory_id, m.body
 FROM (
     SELECT s.session_id, s.number, s.first_position, s.end_position FROM whence.sessions s
     WHERE s.workspace_id = %(workspace_id)s AND s.owner = %(owner)s AND s.agent = %(agent)s
-      AND s.first_position <= %(until)s::bigint
+      AND s.first_position <= %(first)s::bigint
     ORDER BY s.first_position DESC LIMIT %(sessions)s::bigint
 ) l
 CROSS JOIN LATERAL (

@@ -178,7 +178,7 @@ class Sessions:
             rows = await self._rows(tx, workspace_id, stretch, session, until)
             subjects = {row.subject_id for row in rows}
             subject = subjects.pop() if len(subjects) == 1 else stretch.owner
-            episodes = await self._episodes(tx, workspace_id, stretch, subject, until)
+            episodes = await self._episodes(tx, workspace_id, stretch, subject, (session.first_position, until))
             _, profile = self._memory.profiles.of(stretch.agent)
             corroborated = [row.memory_id for row in rows if _outlives(row, profile)]
             texts = await (await tx.execute(_SQL["texts_of"], _values(scope, ids=corroborated), binary=True)).fetchall()
@@ -212,13 +212,15 @@ class Sessions:
         return [_Row(*row) for row in rows]
 
     async def _episodes(
-        self, tx: Tx, workspace_id: str, stretch: Stretch, subject: str, until: int
+        self, tx: Tx, workspace_id: str, stretch: Stretch, subject: str, positions: tuple[int, int]
     ) -> list[tuple[str, int, UUID, str]]:
+        first, until = positions
         values = {
             "workspace_id": workspace_id,
             "owner": stretch.owner,
             "agent": stretch.agent,
             "subject": subject,
+            "first": first,
             "until": until,
             "sessions": MAX_SESSIONS + 1,
             "steps": MAX_STEPS,
