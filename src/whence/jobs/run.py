@@ -42,6 +42,7 @@ KEEP_SUCCEEDED_HOURS = 24
 KEEP_FAILED_HOURS = 336
 # Any number will do as long as it stays the same: it is what two workers that look for lost jobs meet on.
 _MENDING_LOCK = 7_311_946_202
+_WORKER_NAME = "whence"
 
 
 class _Transactions:
@@ -119,6 +120,7 @@ class Runner:
 
     async def _work(self) -> None:
         await self._library.run_worker_async(
+            name=_WORKER_NAME,
             queues=self._names,
             concurrency=JOBS_AT_ONCE,
             fetch_job_polling_interval=POLL_SECONDS,
@@ -205,15 +207,20 @@ class _Told(logging.Handler):
     """What the library has to say, without what an error says, which may quote what it failed at."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        action = getattr(record, "action", record.name)
-        # A job's failure was told where it happened.
-        if action != "job_error":
-            error = record.exc_info[0] if record.exc_info else None
-            log.warning("jobs are held up", reason=action, error=error and error.__name__)
+        error = record.exc_info[0] if record.exc_info else None
+        log.warning("jobs are held up", reason=getattr(record, "action", None), error=error and error.__name__)
 
 
 def _listen_to_library() -> None:
-    library = logging.getLogger("procrastinate")
-    library.setLevel(logging.WARNING)
-    library.propagate = False
-    library.handlers = [_Told()]
+    """To our own worker alone: a program that Whence is part of may use the library too."""
+    ours = logging.getLogger(f"procrastinate.worker.{_WORKER_NAME}")
+    ours.setLevel(logging.WARNING)
+    ours.propagate = False
+    ours.handlers = [_Told()]
+    logging.getLogger("procrastinate.worker").addFilter(_is_not_ours)
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """How a job of ours ended was told already, and here it is told with all that the error says."""
+    worker: dict[str, Any] = getattr(record, "worker", {})
+    return worker.get("name") != _WORKER_NAME
