@@ -6,7 +6,7 @@ from psycopg import Connection, sql
 
 from conftest import Workspace
 from whence.app import App
-from whence.db import Scope
+from whence.db import EVERY_WORKSPACE, Scope
 from whence.errors import Conflict, NotFound
 from whence.queue import defer
 
@@ -34,8 +34,20 @@ async def test_a_job_is_deferred_with_the_transaction_that_asks_for_it_or_not_at
 async def test_a_job_that_waits_is_not_queued_again(app: App, workspace: Workspace) -> None:
     first = await app.queue.defer("not-worked", workspace.workspace_id)
     assert await app.queue.defer("not-worked", workspace.workspace_id) == first
-    assert await app.queue.defer_each("not-worked", [workspace.workspace_id]) == []
+    assert await app.queue.defer_due("not-worked", [workspace.workspace_id]) == [first]
     assert await app.queue.defer("another", workspace.workspace_id) != first
+
+
+async def test_what_waits_for_a_retry_is_done_now_if_somebody_asks_and_not_because_it_is_due_again(
+    app: App, workspace: Workspace
+) -> None:
+    job_id = await app.queue.defer("not-worked", workspace.workspace_id)
+    async with app.database.transaction(EVERY_WORKSPACE) as tx:
+        await tx.execute("UPDATE procrastinate_jobs SET scheduled_at = now() + '1 h' WHERE id = %s", (job_id,))
+    assert await app.queue.defer_due("not-worked", [workspace.workspace_id]) == [job_id]
+    assert (await app.queue.get(job_id)).scheduled_at is not None
+    assert await app.queue.defer("not-worked", workspace.workspace_id) == job_id
+    assert (await app.queue.get(job_id)).scheduled_at is None
 
 
 async def test_a_workspace_sees_and_defers_its_own_jobs_alone(
@@ -55,7 +67,7 @@ async def test_a_workspace_sees_and_defers_its_own_jobs_alone(
         ("whence_app", "SELECT whence.defer_job('not-worked')"),
         ("whence_worker", "SELECT whence.defer_job('not-worked')"),
         ("whence_workspace", "SELECT whence.defer_job('not-worked')"),
-        ("whence_workspace", "SELECT whence_jobs.defer('not-worked', ARRAY['w'])"),
+        ("whence_workspace", "SELECT whence_jobs.defer('not-worked', ARRAY['w'], true)"),
     ):
         raw_app.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

@@ -92,7 +92,7 @@ async def test_two_workers_do_the_job_of_each_of_fifty_workspaces_once(app: App)
         return places
 
     async with working_on(app, Job(name, act, due), workers=2):
-        job_id = await app.queue.defer_for_none(name)
+        job_id = await app.queue.defer_search(name)
         await until_status(app, job_id, "succeeded")
         await until(lambda: asyncio.sleep(0, len(done) == 50))
         await asyncio.sleep(0.3)

@@ -81,7 +81,7 @@ async def _defer(app: App, name: str, workspace: str | None) -> int:
     if job is None:
         raise NotFound(f"there is no job {shown(name)}: there are {', '.join(each.name for each in JOBS)}")
     if workspace is None:
-        return await app.queue.defer_for_none(name)
+        return await app.queue.defer_search(name)
     if isinstance(job, Upkeep):
         raise InvalidInput(f"{name} is not done in a workspace: leave --workspace out")
     return await app.queue.defer(name, workspace)

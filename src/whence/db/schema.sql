@@ -60,20 +60,11 @@ CREATE FUNCTION whence.defer_job(job text) RETURNS bigint
     AS $$
 DECLARE
     in_workspace constant text := nullif(current_setting('app.workspace_id', true), '');
-    found bigint;
 BEGIN
     IF in_workspace IS NULL THEN
         RAISE insufficient_privilege USING MESSAGE = 'a job is deferred in the scope of a workspace';
     END IF;
-    -- One that was waiting may have begun before we see which it was.
-    WHILE found IS NULL LOOP
-        SELECT made INTO found FROM defer(job, ARRAY[in_workspace]) made;
-        IF found IS NULL THEN
-            SELECT id INTO found FROM procrastinate_jobs
-            WHERE queueing_lock = job || '/' || in_workspace AND status = 'todo';
-        END IF;
-    END LOOP;
-    RETURN found;
+    RETURN defer(job, ARRAY[in_workspace], true);
 END $$;
 
 ALTER FUNCTION whence.defer_job(job text) OWNER TO whence_owner;

@@ -35,7 +35,7 @@ class Job:
 
     async def act(self, app: App, workspace_id: str | None) -> None:
         if workspace_id is None:
-            await app.queue.defer_each(self.name, await self.due(app))
+            await app.queue.defer_due(self.name, await self.due(app))
         else:
             await self.run(app, workspace_id)
 

@@ -82,9 +82,13 @@ class _Retry(BaseRetryStrategy):
         # Cut short because the worker stops, which is nobody's fault.
         if isinstance(exception, asyncio.CancelledError):
             return RetryDecision(retry_at=datetime.now(UTC))
-        if job.attempts + 1 >= MAX_ATTEMPTS:
+        if _is_last(job):
             return None
         return RetryDecision(retry_at=datetime.now(UTC) + retry_delay(job.attempts))
+
+
+def _is_last(attempt: Attempt) -> bool:
+    return attempt.attempts + 1 >= MAX_ATTEMPTS
 
 
 def retry_delay(attempts: int) -> timedelta:
@@ -150,7 +154,7 @@ class Runner:
         log.warning("a worker was lost", job=job.task_name, job_id=job.id, **_where(job))
         await self._app.queue.note_error(job.id, "WorkerLost")
         manager = self._library.job_manager
-        if job.attempts + 1 >= MAX_ATTEMPTS:
+        if _is_last(job):
             await manager.finish_job(job, status=Status.FAILED, delete_job=False)
         else:
             await manager.retry_job(job)
@@ -180,12 +184,13 @@ async def _attempt(app: App, job: Job | Upkeep, attempt: Attempt, workspace_id: 
         async with asyncio.timeout(RUN_SECONDS):
             await job.act(app, workspace_id)
     except Exception as error:
-        again = attempt.attempts + 1 < MAX_ATTEMPTS
+        assert attempt.id is not None
+        again = not _is_last(attempt)
         app.queue.outcomes.labels(job.name, "retried" if again else "failed").inc()
         tell_failure(job.name, error, again=again, job_id=attempt.id, **_where(attempt))
         # Where the database is gone, the error that is noted is that the worker was lost.
         with suppress(Unavailable):
-            await app.queue.note_error(attempt.id or 0, type(error).__name__)
+            await app.queue.note_error(attempt.id, type(error).__name__)
         raise
     app.queue.outcomes.labels(job.name, "succeeded").inc()
 

@@ -4,7 +4,7 @@ A job is a name and at most the id of a workspace. The queue holds nothing else,
 erase, stands in a table of the workspace, where the job finds it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -28,7 +28,7 @@ _SQL = load("whence.queue")
 async def defer(tx: Tx, name: str) -> int:
     """Queues a job for the workspace whose transaction this is, and commits with it.
 
-    Returns the job's id: where one of this name waits already, that one will do.
+    Returns the job's id. Where one of this name waits already, that one will do, and waits for no retry any more.
     """
     row = await (await tx.execute(_SQL["defer_own"], {"job": name})).fetchone()
     assert row is not None
@@ -51,24 +51,21 @@ class Queue:
         async with self._database.transaction(Scope(workspace_id)) as tx:
             return await defer(tx, name)
 
-    async def defer_each(self, name: str, workspaces: Iterable[str | None]) -> list[int]:
-        """Queues a job for each of them, unless it waits already; the ids of the new ones. None: for no workspace."""
+    async def defer_due(self, name: str, workspaces: Iterable[str]) -> list[int]:
+        """Queues a job for each of them; where it waits already, for a retry perhaps, that is left as it is."""
         # Sorted, because two that insert the same in different order could wait for each other.
-        values = {"job": name, "workspaces": sorted(workspaces, key=lambda each: each or "")}
+        return await self._defer_each(name, sorted(workspaces), at_once=False)
+
+    async def defer_search(self, name: str) -> int:
+        """Queues the job that looks for workspaces with work; its id."""
+        (job_id,) = await self._defer_each(name, [None], at_once=True)
+        return job_id
+
+    async def _defer_each(self, name: str, workspaces: Sequence[str | None], at_once: bool) -> list[int]:
+        values = {"job": name, "workspaces": workspaces, "at_once": at_once}
         async with self._database.transaction(EVERY_WORKSPACE) as tx:
             rows = await (await tx.execute(_SQL["defer_each"], values)).fetchall()
         return [row[0] for row in rows]
-
-    async def defer_for_none(self, name: str) -> int:
-        """Queues the job that looks for workspaces with work; its id, new or waiting already."""
-        while True:
-            for job_id in await self.defer_each(name, [None]):
-                return job_id
-            async with self._database.transaction(EVERY_WORKSPACE) as tx:
-                row = await (await tx.execute(_SQL["waiting_for_none"], {"job": name})).fetchone()
-            # One that was waiting may have begun before we saw which it was.
-            if row is not None:
-                return row[0]
 
     async def page(
         self, scope: Scope, only_failed: bool = False, before: int = LAST_JOB_ID, limit: int = MAX_PAGE_JOBS

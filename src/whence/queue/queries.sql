@@ -6,11 +6,7 @@ SELECT whence.defer_job(%(job)s);
 
 -- name: defer_each
 -- Run as whence_worker. NULL among the workspaces stands for none: the job that looks for workspaces with work.
-SELECT whence_jobs.defer(%(job)s, %(workspaces)s::text[]);
-
--- name: waiting_for_none
--- Run as whence_worker.
-SELECT id FROM procrastinate_jobs WHERE queueing_lock = %(job)s || '/' AND status = 'todo';
+SELECT whence_jobs.defer(%(job)s, %(workspaces)s::text[], %(at_once)s::boolean);
 
 -- name: own
 -- In the scope of a workspace.

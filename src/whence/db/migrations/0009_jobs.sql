@@ -46,14 +46,16 @@ CREATE TABLE whence_jobs.job_errors (
     CONSTRAINT job_errors_type_only CHECK (error ~ '^[A-Za-z_][A-Za-z0-9_]{0,127}$')
 );
 
--- Queues the job for each workspace that does not have it waiting already; NULL stands for none. The ids of the new ones.
-CREATE FUNCTION whence_jobs.defer(job text, workspaces text[]) RETURNS SETOF bigint
+-- Queues the job for each workspace, where NULL stands for none; the ids. One that waits already is enough, and is done
+-- now instead of when a retry is due, if that is wanted.
+CREATE FUNCTION whence_jobs.defer(job text, workspaces text[], at_once boolean) RETURNS SETOF bigint
 LANGUAGE sql VOLATILE SET search_path = whence_jobs, pg_temp AS $$
-    INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args)
+    INSERT INTO procrastinate_jobs AS waiting (queue_name, task_name, lock, queueing_lock, args)
     SELECT job, job, named.lock, named.lock, jsonb_strip_nulls(jsonb_build_object('workspace_id', wanted.workspace_id))
     FROM unnest(workspaces) wanted (workspace_id),
          LATERAL (SELECT job || '/' || coalesce(wanted.workspace_id, '')) named (lock)
-    ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING
+    ON CONFLICT (queueing_lock) WHERE status = 'todo'
+        DO UPDATE SET scheduled_at = CASE WHEN NOT at_once THEN waiting.scheduled_at END
     RETURNING id;
 $$;
 
@@ -85,20 +87,11 @@ CREATE FUNCTION whence.defer_job(job text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = whence_jobs, pg_temp AS $$
 DECLARE
     in_workspace constant text := nullif(current_setting('app.workspace_id', true), '');
-    found bigint;
 BEGIN
     IF in_workspace IS NULL THEN
         RAISE insufficient_privilege USING MESSAGE = 'a job is deferred in the scope of a workspace';
     END IF;
-    -- One that was waiting may have begun before we see which it was.
-    WHILE found IS NULL LOOP
-        SELECT made INTO found FROM defer(job, ARRAY[in_workspace]) made;
-        IF found IS NULL THEN
-            SELECT id INTO found FROM procrastinate_jobs
-            WHERE queueing_lock = job || '/' || in_workspace AND status = 'todo';
-        END IF;
-    END LOOP;
-    RETURN found;
+    RETURN defer(job, ARRAY[in_workspace], true);
 END $$;
 
 CREATE FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer)
