@@ -1,10 +1,12 @@
 """`whence jobs`: what was done, what waits, what failed; and doing it now."""
 
 import json
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
-from conftest import Server, Workspace, whence
+from conftest import Server, Workspace, clean_environment, whence
 from whence.app import App
 from whence.db import EVERY_WORKSPACE
 
@@ -76,3 +78,19 @@ async def test_nobody_waits_for_a_worker_that_is_not_there(tmp_path: Path) -> No
     waiting = whence("jobs", "run", "sweep-working", "--wait", *where)
     assert waiting.returncode == 1
     assert "no worker runs: start `whence serve` or `whence worker`" in waiting.stderr
+
+
+async def test_a_worker_that_is_told_to_stop_does_so_within_seconds_and_signs_off(tmp_path: Path) -> None:
+    where = ("--data-dir", str(tmp_path / "data"))
+    whence("workspace", "add", "w", *where)
+    command = [sys.executable, "-m", "whence", "worker", *where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "working\n"
+        ran = whence("jobs", "run", "sweep-working", "-w", "w", *where)
+        assert ran.returncode == 0, ran.stderr
+        waited = whence("jobs", "run", "remove-finished-jobs", "--wait", *where)
+        assert waited.returncode == 0, waited.stderr
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(10) == 0
+    assert "no worker runs" in whence("jobs", "run", "sweep-working", "--wait", *where).stderr
