@@ -8,14 +8,12 @@ import pytest
 
 from conftest import Workspace
 from samples import event
-from whence import worker
 from whence.app import App
 from whence.db import Scope
 from whence.errors import Unavailable
 from whence.graph.batch import Build
 from whence.ledger.seals import SEAL_AFTER, SEAL_AT_EVENTS
-from whence.memory import working
-from whence.worker import Turns, project_all, seal_all, sweep_all
+from whence.worker import Turns, project_all, seal_all
 
 
 async def test_a_workspace_that_fails_does_not_hold_up_the_others(
@@ -62,19 +60,3 @@ async def test_seals_are_made_of_many_events_at_once_and_of_few_after_a_while(
     for _ in range(SEAL_AT_EVENTS // 1000):
         await asyncio.gather(app.ledger.append(workspace.admin, [event() for _ in range(1000)]))
     assert workspace.workspace_id in await app.ledger.seals.due()
-
-
-async def test_expired_entries_are_swept_and_a_full_batch_is_followed_by_another(
-    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for key in ("a", "b", "c"):
-        await app.working.put(workspace.admin.scope, "planner", "run-7", key, b"1", ttl_s=60)
-    later = app.clock() + timedelta(seconds=61)
-    monkeypatch.setattr(app.working, "_clock", lambda: later)
-    for module in (working, worker):
-        monkeypatch.setattr(module, "SWEEP_ROWS", 2)
-    assert workspace.workspace_id in await app.working.due()
-    assert await sweep_all(app, Turns("sweeping"))
-    while await sweep_all(app, Turns("sweeping")):
-        pass
-    assert workspace.workspace_id not in await app.working.due()

@@ -27,6 +27,7 @@ from whence.memory.profiles import Profiles
 from whence.memory.workflows import Workflows
 from whence.memory.working import Working
 from whence.models.embedder import WordLlamaEmbedder
+from whence.queue import Queue
 from whence.settings import Settings
 
 DEFAULT_WORKSPACE: Final = "default"
@@ -45,6 +46,7 @@ class App:
     projector: Projector
     working: Working
     workflows: Workflows
+    queue: Queue
     registry: CollectorRegistry
     stopping: asyncio.Event
     """Set when the server begins to stop, so that what never ends by itself does."""
@@ -93,6 +95,7 @@ async def open_app(
                     projector=Projector(database, ledger, clock, embedder, registry),
                     working=Working(database, clock),
                     workflows=Workflows(database, ledger, clock, profiles, dice or random.SystemRandom()),
+                    queue=Queue(database, registry),
                     registry=registry,
                     stopping=asyncio.Event(),
                 )

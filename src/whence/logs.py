@@ -2,10 +2,14 @@
 
 import logging
 import sys
+import traceback
 
 import structlog
 
+from whence.errors import WhenceError
 from whence.settings import Settings
+
+log = structlog.get_logger()
 
 
 def configure_logs(settings: Settings) -> None:
@@ -63,3 +67,15 @@ def leave_logs_to_host() -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
+
+
+def tell_failure(work: str, error: Exception, again: bool = True, **where: object) -> None:
+    """Of work that nobody waits for. What we foresee says what it is; of the rest, where it came from.
+
+    What it says is left out, because it may quote what it failed at.
+    """
+    known = isinstance(error, WhenceError)
+    reason = error.detail if known else type(error).__name__
+    said = "work failed, and is tried again" if again else "work failed, and is given up"
+    trace = {} if known else {"exception": "".join(traceback.format_tb(error.__traceback__)) + reason}
+    log.error(said, work=work, error=reason, **trace, **where)

@@ -580,3 +580,23 @@ class CanonRule(msgspec.Struct, frozen=True):
 
 class Canon(msgspec.Struct, frozen=True):
     rules: list[CanonRule]
+
+
+class QueuedJob(msgspec.Struct, frozen=True):
+    """A job and what has become of it. `error` is the type of what went wrong the last time, never more."""
+
+    job_id: int
+    job: str
+    workspace_id: str | None
+    status: str
+    attempts: int
+    queued_at: datetime
+    scheduled_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: str | None
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    jobs: list[QueuedJob]
+    next: int | None

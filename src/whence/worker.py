@@ -9,28 +9,28 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-import structlog
-
 from whence.app import App
-from whence.errors import WhenceError
-from whence.memory.working import SWEEP_ROWS
-
-log = structlog.get_logger()
+from whence.logs import tell_failure
 
 POLL_SECONDS = 0.2
 PAUSE_SECONDS = 0.02
 RETRY_SECONDS = 1.0
 BATCHES_A_TURN = 8
 SEAL_POLL_SECONDS = 5.0
-SWEEP_POLL_SECONDS = 60.0
+MEND_POLL_SECONDS = 10.0
 
 
 async def work(app: App) -> None:
     """Works until the app stops."""
+    # The library that works jobs takes long to import, and most commands do not need it.
+    from whence.jobs.run import Runner  # noqa: PLC0415
+
+    runner = Runner(app)
     await asyncio.gather(
         _repeat(app, "projection", partial(project_all, app, Turns("projection")), _until_appended),
         _repeat(app, "sealing", partial(seal_all, app, Turns("sealing")), _until_seals_are_due),
-        _repeat(app, "sweeping", partial(sweep_all, app, Turns("sweeping")), _until_next_sweep),
+        _repeat(app, "jobs", runner.run, _until_next_try),
+        _repeat(app, "mending of jobs", runner.mend, _until_next_mend),
     )
 
 
@@ -42,17 +42,10 @@ async def _repeat(
         try:
             worked = await act()
         except Exception as error:
-            _tell(what, error)
+            tell_failure(what, error)
             await _pause(app, RETRY_SECONDS)
             continue
         await (_pause(app, PAUSE_SECONDS) if worked else idle(app))
-
-
-def _tell(work: str, error: Exception, **where: str) -> None:
-    """What we foresee in a line; the rest with its traceback."""
-    known = isinstance(error, WhenceError)
-    reason = error.detail if known else type(error).__name__
-    log.error("work failed, and is tried again", work=work, error=reason, exc_info=None if known else error, **where)
 
 
 async def _pause(app: App, seconds: float) -> None:
@@ -64,8 +57,12 @@ async def _until_seals_are_due(app: App) -> None:
     await _pause(app, SEAL_POLL_SECONDS)
 
 
-async def _until_next_sweep(app: App) -> None:
-    await _pause(app, SWEEP_POLL_SECONDS)
+async def _until_next_try(app: App) -> None:
+    await _pause(app, RETRY_SECONDS)
+
+
+async def _until_next_mend(app: App) -> None:
+    await _pause(app, MEND_POLL_SECONDS)
 
 
 async def _until_appended(app: App) -> None:
@@ -98,7 +95,7 @@ class Turns:
                 worked |= await act(workspace_id)
             except Exception as error:
                 self._again_at[workspace_id] = time.monotonic() + RETRY_SECONDS
-                _tell(self._work, error, workspace=workspace_id)
+                tell_failure(self._work, error, workspace=workspace_id)
         return worked
 
 
@@ -122,12 +119,3 @@ async def seal_all(app: App, turns: Turns) -> bool:
         return await app.ledger.seals.seal(workspace_id) is not None
 
     return await turns.each(app, await app.ledger.seals.due(), seal)
-
-
-async def sweep_all(app: App, turns: Turns) -> bool:
-    """A batch of each workspace that has expired entries. What expires meanwhile waits for the next time."""
-
-    async def sweep(workspace_id: str) -> bool:
-        return await app.working.sweep(workspace_id) == SWEEP_ROWS
-
-    return await turns.each(app, await app.working.due(), sweep)

@@ -16,7 +16,7 @@ from whence.wire import Recall, Remember
 # Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
 SHARED_ROWS = {"memories", "memory_vectors", "memory_sources", "runs", "workflows"}
 DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow", "sessions")
-SHARED_TABLES = {"schema_migrations", "installation", "edge_types"}
+SHARED_TABLES = {"schema_migrations", "library_migrations", "installation", "edge_types"}
 
 
 def tables(conn: Connection) -> Iterator[str]:
@@ -111,6 +111,87 @@ async def test_every_tenant_table_forces_row_level_security_and_starts_its_keys_
         ).fetchall()
         assert keys
         assert {column for _, column in keys} == {"workspace_id"}, f"{name}: {keys}"
+
+
+def queue_tables(conn: Connection) -> list[str]:
+    rows = conn.execute(
+        """SELECT relname FROM pg_class
+           WHERE relnamespace = 'whence_jobs'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')"""
+    ).fetchall()
+    return sorted(row[0] for row in rows)
+
+
+async def test_the_queue_of_jobs_is_the_one_place_without_row_level_security_and_the_worker_alone_reaches_it(
+    owner: Connection, raw_app: Connection
+) -> None:
+    """A schema that is not named here would be walked by no test."""
+    schemas = owner.execute(
+        "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+    ).fetchall()
+    assert {name for (name,) in schemas} == {"public", "whence", "whence_jobs"}
+    assert owner.execute("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace").fetchone() == (0,)
+    found = queue_tables(owner)
+    assert "procrastinate_jobs" in found
+    for name in found:
+        everything = sql.SQL("SELECT * FROM whence_jobs.{}").format(sql.Identifier(name))
+        for role in ("whence_app", "whence_workspace"):
+            raw_app.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                raw_app.execute(everything)
+        raw_app.execute("SET ROLE whence_worker")
+        raw_app.execute(everything)
+        for forbidden in (
+            "TRUNCATE whence_jobs.{}",
+            "DROP TABLE whence_jobs.{}",
+            "ALTER TABLE whence_jobs.{} ADD x int",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                raw_app.execute(sql.SQL(forbidden).format(sql.Identifier(name)))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        raw_app.execute("CREATE TABLE whence_jobs.x (id int)")
+
+
+async def test_the_worker_role_reads_how_far_each_workspace_is_and_no_content(
+    app: App, workspace: Workspace, owner: Connection, raw_app: Connection
+) -> None:
+    await fill(app, workspace)
+    raw_app.execute("SET ROLE whence_worker")
+    readable: set[str] = set()
+    for name in tables(owner):
+        try:
+            raw_app.execute(sql.SQL("SELECT * FROM whence.{}").format(sql.Identifier(name)))
+            readable.add(name)
+        except psycopg.errors.InsufficientPrivilege:
+            pass
+    assert readable == {"workspaces", "workspace_heads", "graph_builds", "seals"}
+
+
+@pytest.mark.parametrize(
+    "smuggled",
+    [
+        {"args": '{"workspace_id": "w", "subject": "ann@example.com"}'},
+        {"args": '{"workspace_id": {"name": "Ann"}}'},
+        {"args": '{"workspace_id": "Ann Smith, 12 High Street"}'},
+        {"args": '{"timestamp": "ann@example.com"}'},
+        {"lock": "j/ann@example.com"},
+        {"queueing_lock": "j/ann@example.com"},
+        {"task_name": "erase ann@example.com"},
+        {"queue_name": "ann"},
+    ],
+    ids=str,
+)
+async def test_a_job_holds_a_name_and_the_id_of_a_workspace_and_nothing_else(
+    raw_app: Connection, smuggled: dict[str, str]
+) -> None:
+    row = {"queue_name": "j", "task_name": "j", "lock": "j/w", "queueing_lock": "j/w", "args": '{"workspace_id": "w"}'}
+    raw_app.execute("SET ROLE whence_worker")
+    raw_app.execute("SET search_path = whence_jobs")
+    insert = """INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args)
+                VALUES (%(queue_name)s, %(task_name)s, %(lock)s, %(queueing_lock)s, %(args)s)"""
+    with raw_app.transaction(force_rollback=True):
+        raw_app.execute(insert, row)
+    with pytest.raises(psycopg.errors.CheckViolation):
+        raw_app.execute(insert, row | smuggled)
 
 
 async def test_a_session_of_the_server_without_variables_sees_and_writes_nothing(

@@ -1,10 +1,12 @@
 """Migrations: once each, in order, under a lock, and no surprise in what they make."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from procrastinate.schema import SchemaManager
 from psycopg import connect
 
 from make_schema import SCHEMA, dump
@@ -83,3 +85,35 @@ def test_a_migration_that_fails_leaves_nothing(empty: embedded.EmbeddedServer, m
 def test_a_database_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(DatabaseError, match="cannot be reached"):
         pending(f"host={tmp_path} dbname=nothing user=nobody")
+
+
+def test_the_library_of_the_queue_is_found_without_importing_it() -> None:
+    folder = Path(SchemaManager.get_migrations_path())
+    assert (migrating._library_folder() / "schema.sql").read_text() == SchemaManager.get_schema()
+    assert migrating._library_folder() / "migrations" == folder
+
+
+def test_a_newer_version_of_the_library_brings_its_migrations_and_an_older_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = tmp_path / "sql"
+    shutil.copytree(migrating._library_folder(), newer)
+    names = ("99.00.00_01_pre_more", "99.00.00_50_post_more")
+    added = "ALTER TABLE procrastinate_jobs ADD COLUMN more int; CREATE TABLE procrastinate_more (id bigserial, at int)"
+    for name, statement in zip(names, (added, "INSERT INTO procrastinate_more (at) VALUES (1)"), strict=True):
+        (newer / "migrations" / f"{name}.sql").write_text(statement)
+    with embedded.start(tmp_path / "data") as server:
+        migrate(server.owner_conninfo)
+        with monkeypatch.context() as patched:
+            patched.setattr(migrating, "_library_folder", lambda: newer)
+            expected = [f"procrastinate {name}" for name in names]
+            assert pending(server.app_conninfo) == expected
+            assert migrate(server.owner_conninfo) == expected
+            assert pending(server.app_conninfo) == migrate(server.owner_conninfo) == []
+        with connect(server.app_conninfo, autocommit=True) as conn:
+            conn.execute("SET ROLE whence_worker")
+            conn.execute("INSERT INTO whence_jobs.procrastinate_more (at) VALUES (2)")
+            assert conn.execute("SELECT count(*) FROM whence_jobs.procrastinate_more").fetchone() == (2,)
+        for ask in (pending, migrate):
+            with pytest.raises(DatabaseError, match=r"99\.00\.00_50_post_more: install a newer procrastinate"):
+                ask(server.owner_conninfo)

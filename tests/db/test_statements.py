@@ -34,4 +34,7 @@ def test_statement_can_be_prepared(owner: Connection, package: str, name: str) -
     owner.execute("SET ROLE whence_workspace")
     if name in {"installation_kek", "set_installation_kek"}:
         owner.execute("SET ROLE whence_app")
+    if package == "whence.queue" and name not in {"defer_own", "own"}:
+        owner.execute("SET ROLE whence_worker")
+        owner.execute("SET search_path = whence_jobs")
     owner.execute(b"PREPARE s AS " + numbered(load(package)[name]))

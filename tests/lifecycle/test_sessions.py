@@ -15,6 +15,7 @@ from whence.app import App
 from whence.db import Tx
 from whence.errors import NotFound
 from whence.identity import Principal
+from whence.jobs import JOBS, Job
 from whence.ledger import Ledger
 from whence.ledger.effects import OwnEvent
 from whence.memory.rebuild import rebuild
@@ -122,6 +123,21 @@ async def test_workers_and_a_lazy_close_that_race_close_it_once(later: App, work
     assert len(first) == 1
     assert first[0].closed_at is not None
     assert await nothing_differs(later, workspace)
+
+
+async def test_the_nightly_job_closes_what_has_been_idle(later: App, workspace: Workspace, time: Time) -> None:
+    ann = workspace.user("ann")
+    await tell(later, ann, "s1", "the first day")
+    await tell(later, ann, "s2", "the same day")
+    time.pass_by(days=20)
+    await tell(later, ann, "s2", "still at it")
+    time.pass_by(days=10)
+    [job] = [job for job in JOBS if job.name == "close-sessions"]
+    assert isinstance(job, Job)
+    assert workspace.workspace_id in await job.due(later)
+    await job.run(later, workspace.workspace_id)
+    closed = {s.session_id: s.closed_at is not None for s in (await later.sessions.page(ann.scope)).sessions}
+    assert closed == {"s1": True, "s2": False}
 
 
 async def test_a_close_says_what_became_of_every_row(later: App, workspace: Workspace) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from whence import __version__
 from whence.app import App, admin_key_file, ensure_default_workspace, reach_database
-from whence.cli import canon, doctor, graph, memory, runs, seals, sessions, tail, users, workflows, working
+from whence.cli import canon, doctor, graph, jobs, memory, runs, seals, sessions, tail, users, workflows, working
 from whence.cli.command import AsJson, DatabaseUrl, DataDir, LogLevel, run, with_app
 from whence.cli.terminal import print_json, print_plain, print_table
 from whence.db.migrate import migrate as migrate_schema
@@ -33,6 +33,7 @@ cli.add_typer(canon.canon, name="canon")
 cli.add_typer(sessions.sessions, name="session")
 cli.add_typer(workflows.workflows, name="workflow")
 cli.add_typer(working.working, name="working")
+cli.add_typer(jobs.jobs, name="jobs")
 
 
 def main() -> None:
@@ -72,7 +73,7 @@ def serve(
         typer.Option(min=0, max=65535, help="The port to serve on; 0 takes a free one.", show_default="8010"),
     ] = None,
     no_worker: Annotated[
-        bool, typer.Option("--no-worker", help="Leave the graph, the seals and the sweep to `whence worker`.")
+        bool, typer.Option("--no-worker", help="Leave the graph, the seals and the jobs to `whence worker`.")
     ] = False,
     log_level: LogLevel = None,
 ) -> None:
@@ -123,7 +124,7 @@ def _announce(app: App, url: str, grpc_port: int | None, made: bool) -> None:
 
 @cli.command()
 def worker(data_dir: DataDir = None, database_url: DatabaseUrl = None, log_level: LogLevel = None) -> None:
-    """Keep the graph up to date, seal the ledger and sweep, apart from a server. Any number may run."""
+    """Keep the graph up to date, seal the ledger and do jobs, apart from a server. Any number may run."""
     settings = load_settings({"data_dir": data_dir, "database_url": database_url, "log_level": log_level})
 
     async def act(app: App) -> None:

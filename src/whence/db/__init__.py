@@ -42,7 +42,7 @@ class Scope:
 
 
 class EveryWorkspace:
-    """On behalf of none: sees how far each workspace has come, and nothing of what is in it."""
+    """On behalf of none: sees how far each workspace has come and what it waits for, and nothing of what is in it."""
 
 
 EVERY_WORKSPACE: Final = EveryWorkspace()
@@ -173,7 +173,8 @@ def _opening(conn: Tx, scope: Scope | EveryWorkspace | None) -> list[bytes]:
     if scope is None:
         return [b"BEGIN"]
     if isinstance(scope, EveryWorkspace):
-        return [b"BEGIN", b"SET LOCAL ROLE " + WORKER_ROLE.encode()]
+        # The library that works jobs names its tables without a schema.
+        return [b"BEGIN", b"SET LOCAL ROLE " + WORKER_ROLE.encode(), b"SET LOCAL search_path = whence_jobs"]
     quote = pq.Escaping(conn.pgconn).escape_literal
     workspace = b"SET LOCAL %b = %b" % (SESSION_VAR_WORKSPACE_ID.encode(), quote(scope.workspace_id.encode()))
     if scope.user_id is None:

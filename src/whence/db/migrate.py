@@ -1,9 +1,16 @@
-"""Forward-only migrations: numbered SQL files, each applied once, in order, in a transaction of its own."""
+"""Forward-only migrations: numbered SQL files, each applied once, in order, in a transaction of its own.
+
+The queue of jobs is procrastinate's, which brings a schema and migrations of its own. Where one of our files says
+`-- library: procrastinate`, the schema of the installed version is made in the schema `whence_jobs`; which of the
+library's migrations it stands for is recorded. A later version's new ones are applied after all of ours, in order.
+"""
 
 import hashlib
 import re
 from dataclasses import dataclass
 from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
 
 import psycopg
 from psycopg import Connection
@@ -14,6 +21,9 @@ MINIMUM_SERVER_VERSION = 160000
 # Any number will do as long as it stays the same: it is what two migrating processes meet on.
 _MIGRATION_LOCK = 7_311_946_201
 _WITH_AT = re.compile(r"""['"][^'"]*@[^'"]*['"]""")
+_LIBRARY = "procrastinate"
+_LIBRARY_SCHEMA = b"SET LOCAL search_path = whence_jobs"
+_LIBRARY_MARK = b"\n-- library: procrastinate\n"
 _BOOTSTRAP = b"""
 CREATE SCHEMA IF NOT EXISTS whence;
 CREATE TABLE IF NOT EXISTS whence.schema_migrations (
@@ -48,11 +58,13 @@ def pending(conninfo: str) -> list[str]:
     try:
         with psycopg.connect(conninfo, autocommit=True) as conn:
             applied = _applied(conn)
+            of_library = _library_pending(conn)
     except psycopg.Error as error:
         raise DatabaseError(f"the database cannot be reached: {reason(error)}") from error
     known = migrations()
     check_history(applied, known)
-    return [migration.name for migration in known if migration.version not in applied]
+    ours = [migration.name for migration in known if migration.version not in applied]
+    return ours + [f"{_LIBRARY} {name}" for name in of_library]
 
 
 def migrate(owner_conninfo: str) -> list[str]:
@@ -72,7 +84,8 @@ def _migrate(conn: Connection) -> list[str]:
         applied = _applied(conn)
         known = migrations()
         check_history(applied, known)
-        return [_apply(conn, migration) for migration in known if migration.version not in applied]
+        ours = [_apply(conn, migration) for migration in known if migration.version not in applied]
+        return ours + [_apply_of_library(conn, name) for name in _library_pending(conn)]
     finally:
         conn.execute("SELECT pg_advisory_unlock(%s)", (_MIGRATION_LOCK,))
 
@@ -104,12 +117,63 @@ def _apply(conn: Connection, migration: Migration) -> str:
         if migration.version == 1:
             # With the first migration or not at all: a schema that the server's role cannot look into would stop it.
             conn.execute(_BOOTSTRAP)
-        conn.execute(migration.sql)
+        before, mark, after = migration.sql.partition(_LIBRARY_MARK)
+        conn.execute(before)
+        if mark:
+            _make_library_schema(conn)
+            conn.execute(after)
         conn.execute(
             "INSERT INTO whence.schema_migrations (version, name, sha256) VALUES (%s, %s, %s)",
             (migration.version, migration.name, migration.sha256),
         )
     return migration.name
+
+
+def _make_library_schema(conn: Connection) -> None:
+    """Whole, as the installed version ships it, which is what all of its migrations add up to."""
+    conn.execute(_LIBRARY_SCHEMA)
+    conn.execute((_library_folder() / "schema.sql").read_bytes())
+    conn.execute("RESET search_path")
+    for name in _library_migrations():
+        _record_of_library(conn, name)
+
+
+def _apply_of_library(conn: Connection, name: str) -> str:
+    with conn.transaction():
+        conn.execute(_LIBRARY_SCHEMA)
+        conn.execute((_library_folder() / "migrations" / f"{name}.sql").read_bytes())
+        conn.execute("RESET search_path")
+        _record_of_library(conn, name)
+    return f"{_LIBRARY} {name}"
+
+
+def _record_of_library(conn: Connection, name: str) -> None:
+    conn.execute("INSERT INTO whence.library_migrations (library, name) VALUES (%s, %s)", (_LIBRARY, name))
+
+
+def _library_pending(conn: Connection) -> list[str]:
+    """Nothing where the queue is not made yet: then it is made as the installed version has it."""
+    there = conn.execute("SELECT to_regclass('whence.library_migrations') IS NOT NULL").fetchone()
+    if there != (True,):
+        return []
+    rows = conn.execute("SELECT name FROM whence.library_migrations WHERE library = %s", (_LIBRARY,)).fetchall()
+    applied, known = {name for (name,) in rows}, _library_migrations()
+    if unknown := sorted(applied - set(known)):
+        raise DatabaseError(f"the database has {_LIBRARY}'s migration {unknown[-1]}: install a newer {_LIBRARY}")
+    return [name for name in known if name not in applied]
+
+
+def _library_migrations() -> list[str]:
+    """In the order in which they are to be applied, which their names are made for."""
+    return sorted(path.stem for path in (_library_folder() / "migrations").glob("*.sql"))
+
+
+def _library_folder() -> Path:
+    """Located and not imported, because every command asks whether something is pending, and few work with jobs."""
+    spec = find_spec(_LIBRARY)
+    assert spec is not None, f"{_LIBRARY} is a dependency"
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "sql"
 
 
 def reason(error: psycopg.Error) -> str:

@@ -55,6 +55,21 @@ CREATE TYPE whence.remembered AS (
 
 ALTER TYPE whence.remembered OWNER TO whence_owner;
 
+CREATE FUNCTION whence.defer_job(job text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'whence_jobs', 'pg_temp'
+    AS $$
+DECLARE
+    in_workspace constant text := nullif(current_setting('app.workspace_id', true), '');
+BEGIN
+    IF in_workspace IS NULL THEN
+        RAISE insufficient_privilege USING MESSAGE = 'a job is deferred in the scope of a workspace';
+    END IF;
+    RETURN defer(job, ARRAY[in_workspace], true);
+END $$;
+
+ALTER FUNCTION whence.defer_job(job text) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_close_session(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -268,6 +283,15 @@ CREATE FUNCTION whence.is_held(in_workspace text, id uuid) RETURNS boolean
 $$;
 
 ALTER FUNCTION whence.is_held(in_workspace text, id uuid) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) RETURNS TABLE(job_id bigint, job text, workspace_id text, status text, attempts integer, queued_at timestamp with time zone, scheduled_at timestamp with time zone, started_at timestamp with time zone, ended_at timestamp with time zone, error text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'whence_jobs', 'pg_temp'
+    AS $$
+    SELECT * FROM told(coalesce(current_setting('app.workspace_id', true), ''), only_failed, before, up_to);
+$$;
+
+ALTER FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) RETURNS SETOF jsonb
     LANGUAGE plpgsql
@@ -938,6 +962,14 @@ ALTER TABLE whence.installation OWNER TO whence_owner;
 
 COMMENT ON COLUMN whence.installation.kek_id IS 'Names the key-encryption key that wraps the subject keys; never the key.';
 
+CREATE TABLE whence.library_migrations (
+    library text NOT NULL,
+    name text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+ALTER TABLE whence.library_migrations OWNER TO whence_owner;
+
 CREATE TABLE whence.memories (
     workspace_id text NOT NULL,
     memory_id uuid NOT NULL,
@@ -1383,6 +1415,9 @@ ALTER TABLE ONLY whence.graph_waiting
 ALTER TABLE ONLY whence.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_row);
 
+ALTER TABLE ONLY whence.library_migrations
+    ADD CONSTRAINT library_migrations_pkey PRIMARY KEY (library, name);
+
 ALTER TABLE ONLY whence.memories
     ADD CONSTRAINT memories_pkey PRIMARY KEY (workspace_id, memory_id);
 
@@ -1716,6 +1751,12 @@ GRANT USAGE ON SCHEMA whence TO whence_app;
 GRANT USAGE ON SCHEMA whence TO whence_workspace;
 GRANT USAGE ON SCHEMA whence TO whence_worker;
 
+REVOKE ALL ON FUNCTION whence.defer_job(job text) FROM PUBLIC;
+GRANT ALL ON FUNCTION whence.defer_job(job text) TO whence_workspace;
+
+REVOKE ALL ON FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) TO whence_workspace;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.canon_rules TO whence_workspace;
 GRANT SELECT ON TABLE whence.canon_rules TO whence_app;
 
@@ -1751,6 +1792,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.graph_waiting TO whence_worksp
 GRANT SELECT ON TABLE whence.graph_waiting TO whence_app;
 
 GRANT SELECT,INSERT ON TABLE whence.installation TO whence_app;
+
+GRANT SELECT ON TABLE whence.library_migrations TO whence_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memories TO whence_workspace;
 GRANT SELECT ON TABLE whence.memories TO whence_app;

@@ -14,7 +14,7 @@ from litestar.typing import FieldDefinition
 
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
-from whence.gateway import events, graph, memories, seals, sessions, system, telemetry, workflows, working
+from whence.gateway import events, graph, jobs, memories, seals, sessions, system, telemetry, workflows, working
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
@@ -29,6 +29,7 @@ ROUTES = (
     graph.get_subgraph,
     graph.get_context,
     graph.get_prov,
+    jobs.list_jobs,
     memories.remember,
     memories.list_memories,
     memories.get_memory,

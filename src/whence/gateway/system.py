@@ -52,10 +52,12 @@ async def _failing(app: App) -> dict[str, str]:
 
 @get("/metrics", summary="Prometheus metrics", media_type=_METRICS_TYPE)
 async def metrics(app: TheApp, registry: NamedDependency[CollectorRegistry]) -> Response[bytes]:
-    """How far the graph is behind is asked for now; where the database does not answer it is not a number."""
+    """How far the graph is behind and how many jobs wait is asked for now, and not told if the database is silent."""
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
             await app.projector.measure()
+            await app.queue.measure()
     except (Unavailable, TimeoutError):
         app.projector.forget_measures()
+        app.queue.forget_measures()
     return Response(generate_latest(registry), media_type=_METRICS_TYPE)
