@@ -15,7 +15,8 @@ from whence.errors import Unavailable
 from whence.graph.batch import Build
 from whence.ledger.seals import SEAL_AFTER, SEAL_AT_EVENTS
 from whence.memory import working
-from whence.worker import Turns, project_all, seal_all, sweep_all
+from whence.wire import Remember
+from whence.worker import Turns, project_all, retain_all, seal_all, sweep_all
 
 
 async def test_a_workspace_that_fails_does_not_hold_up_the_others(
@@ -78,3 +79,22 @@ async def test_expired_entries_are_swept_and_a_full_batch_is_followed_by_another
     while await sweep_all(app, Turns("sweeping")):
         pass
     assert workspace.workspace_id not in await app.working.due()
+
+
+async def test_what_is_past_its_time_is_tombstoned_in_every_workspace(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Remember(agent="gateway", tier="persistent", kind="episodic", text="long ago")
+    kept = await app.memory.remember(workspace.user("ann"), request)
+    monkeypatch.setattr(app.retention, "workspaces", lambda: as_found(workspace.workspace_id))
+    assert not await retain_all(app, Turns("retention"))
+    assert (await app.memory.get(workspace.admin.scope, kept.memory_id)).deleted_at is None
+    later = app.clock() + timedelta(days=90)
+    monkeypatch.setattr(app.retention, "_clock", lambda: later)
+    await retain_all(app, Turns("retention"))
+    assert (await app.memory.get(workspace.admin.scope, kept.memory_id)).deleted_at is not None
+
+
+async def as_found(*workspaces: str) -> list[str]:
+    """Only those of the test: others on the same database have rows that are to be kept."""
+    return list(workspaces)

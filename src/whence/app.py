@@ -21,6 +21,10 @@ from whence.graph.project import Projector
 from whence.identity import Identity
 from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
+from whence.lifecycle.actions import Actions
+from whence.lifecycle.archive import Archive
+from whence.lifecycle.policies import Policies
+from whence.lifecycle.retention import Retention
 from whence.memory import Memory
 from whence.memory.profiles import Profiles
 from whence.memory.workflows import Workflows
@@ -43,6 +47,9 @@ class App:
     projector: Projector
     working: Working
     workflows: Workflows
+    actions: Actions
+    archive: Archive
+    retention: Retention
     registry: CollectorRegistry
     stopping: asyncio.Event
     """Set when the server begins to stop, so that what never ends by itself does."""
@@ -70,6 +77,7 @@ async def open_app(
     `dice` is what chance decides by, unless it is to be the operating system's.
     """
     profiles = Profiles(settings.profiles, settings.agents)
+    policies = Policies(settings.retention)
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
             await asyncio.to_thread(_migrate, logins.owner)
@@ -77,6 +85,10 @@ async def open_app(
             registry = CollectorRegistry()
             ledger = Ledger(database, await _key_provider(settings, database, clock), clock, registry)
             embedder = WordLlamaEmbedder()
+            memory = Memory(database, ledger, clock, embedder, profiles)
+            projector = Projector(database, ledger, clock, embedder, registry)
+            archive = Archive(settings.archive_path, database, ledger)
+            retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
                 yield App(
                     settings=settings,
@@ -84,11 +96,14 @@ async def open_app(
                     database=database,
                     identity=Identity(database, clock),
                     ledger=ledger,
-                    memory=Memory(database, ledger, clock, embedder, profiles),
+                    memory=memory,
                     graph=Graph(database, ledger, embedder),
-                    projector=Projector(database, ledger, clock, embedder, registry),
+                    projector=projector,
                     working=Working(database, clock),
                     workflows=Workflows(database, ledger, clock, profiles, dice or random.SystemRandom()),
+                    actions=Actions(database, ledger, clock, profiles),
+                    archive=archive,
+                    retention=retention.measured(registry),
                     registry=registry,
                     stopping=asyncio.Event(),
                 )

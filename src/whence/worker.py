@@ -23,6 +23,7 @@ RETRY_SECONDS = 1.0
 BATCHES_A_TURN = 8
 SEAL_POLL_SECONDS = 5.0
 SWEEP_POLL_SECONDS = 60.0
+RETENTION_POLL_SECONDS = 3_600.0
 
 
 async def work(app: App) -> None:
@@ -31,6 +32,7 @@ async def work(app: App) -> None:
         _repeat(app, "projection", partial(project_all, app, Turns("projection")), _until_appended),
         _repeat(app, "sealing", partial(seal_all, app, Turns("sealing")), _until_seals_are_due),
         _repeat(app, "sweeping", partial(sweep_all, app, Turns("sweeping")), _until_next_sweep),
+        _repeat(app, "retention", partial(retain_all, app, Turns("retention")), _until_next_retention),
     )
 
 
@@ -66,6 +68,10 @@ async def _until_seals_are_due(app: App) -> None:
 
 async def _until_next_sweep(app: App) -> None:
     await _pause(app, SWEEP_POLL_SECONDS)
+
+
+async def _until_next_retention(app: App) -> None:
+    await _pause(app, RETENTION_POLL_SECONDS)
 
 
 async def _until_appended(app: App) -> None:
@@ -131,3 +137,15 @@ async def sweep_all(app: App, turns: Turns) -> bool:
         return await app.working.sweep(workspace_id) == SWEEP_ROWS
 
     return await turns.each(app, await app.working.due(), sweep)
+
+
+async def retain_all(app: App, turns: Turns) -> bool:
+    """All that is due in each workspace. What falls due meanwhile waits for the next time."""
+
+    async def retain(workspace_id: str) -> bool:
+        done = await app.retention.apply(workspace_id)
+        if done.orphan_count:
+            log.warning("memories without sources", workspace=workspace_id, count=done.orphan_count)
+        return False
+
+    return await turns.each(app, await app.retention.workspaces(), retain)

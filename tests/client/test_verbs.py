@@ -92,7 +92,8 @@ async def test_a_memory_is_told_read_explained_recalled_and_forgotten(ann: Any) 
     assert (memory.text, memory.valid_at, memory.importance) == ("Ann drinks tea", early, 0.7)
     now = await ann.remember("Ann drinks coffee", **NOTE, fact=wire.Fact("Ann", "drinks", "coffee"))
     assert now.superseded == (done.memory_id,)
-    assert [item.text for item in await ann.history(now.memory_id)] == ["Ann drinks tea", "Ann drinks coffee"]
+    history = (await ann.history(now.memory_id)).memories
+    assert [item.text for item in history] == ["Ann drinks tea", "Ann drinks coffee"]
     page = await ann.memories(subject="ann", as_of=early + timedelta(days=1), limit=5, tier="persistent")
     assert [item.memory_id for item in page.memories] == [done.memory_id]
     recalled = await ann.recall(subject="Ann", kinds=["semantic"], top_k=3)
@@ -103,6 +104,17 @@ async def test_a_memory_is_told_read_explained_recalled_and_forgotten(ann: Any) 
     assert await ann.forget(now.memory_id) is None
     assert await ann.forget(now.memory_id) is None
     assert (await ann.recall(subject="Ann")).hits == []
+
+
+async def test_an_action_holds_what_it_cites(ann: Any) -> None:
+    done = await ann.remember("Ann drinks tea", **NOTE)
+    action = await ann.record_action("rule.promoted", [done.memory_id])
+    assert isinstance(action, wire.Action)
+    assert await ann.record_action("rule.promoted", [str(done.memory_id)], action.action_id) == action
+    assert await ann.action(action.action_id) == action
+    assert (await ann.actions(cites=done.memory_id, limit=5)).actions == [action]
+    about = await ann.retention(done.memory_id)
+    assert (about.state, about.held_by, about.temperature) == ("REFERENCED", [action.action_id], "hot")
 
 
 async def test_each_memory_of_a_batch_stands_for_itself(ann: Any) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from whence import __version__
 from whence.app import App, admin_key_file, ensure_default_workspace, reach_database
-from whence.cli import canon, doctor, graph, memory, runs, seals, tail, users, workflows, working
+from whence.cli import canon, doctor, graph, lifecycle, memory, runs, seals, tail, users, workflows, working
 from whence.cli.command import AsJson, DatabaseUrl, DataDir, LogLevel, run, with_app
 from whence.cli.terminal import print_json, print_plain, print_table
 from whence.db.migrate import migrate as migrate_schema
@@ -23,7 +23,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     help="Memory for AI agents that knows where it came from.",
 )
-for _subject in (doctor, memory, graph, tail, seals):
+for _subject in (doctor, memory, graph, tail, seals, lifecycle):
     cli.add_typer(_subject.commands)
 cli.add_typer(users.users, name="user")
 cli.add_typer(users.workspaces, name="workspace")
@@ -32,6 +32,8 @@ cli.add_typer(runs.runs, name="run")
 cli.add_typer(canon.canon, name="canon")
 cli.add_typer(workflows.workflows, name="workflow")
 cli.add_typer(working.working, name="working")
+cli.add_typer(lifecycle.actions, name="action")
+cli.add_typer(lifecycle.archives, name="archive")
 
 
 def main() -> None:
@@ -71,7 +73,8 @@ def serve(
         typer.Option(min=0, max=65535, help="The port to serve on; 0 takes a free one.", show_default="8010"),
     ] = None,
     no_worker: Annotated[
-        bool, typer.Option("--no-worker", help="Leave the graph, the seals and the sweep to `whence worker`.")
+        bool,
+        typer.Option("--no-worker", help="Leave the graph, the seals, the sweep and retention to `whence worker`."),
     ] = False,
     log_level: LogLevel = None,
 ) -> None:
@@ -122,7 +125,7 @@ def _announce(app: App, url: str, grpc_port: int | None, made: bool) -> None:
 
 @cli.command()
 def worker(data_dir: DataDir = None, database_url: DatabaseUrl = None, log_level: LogLevel = None) -> None:
-    """Keep the graph up to date, seal the ledger and sweep, apart from a server. Any number may run."""
+    """Keep the graph up to date, seal, sweep and apply retention, apart from a server. Any number may run."""
     settings = load_settings({"data_dir": data_dir, "database_url": database_url, "log_level": log_level})
 
     async def act(app: App) -> None:

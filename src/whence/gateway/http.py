@@ -14,7 +14,7 @@ from litestar.typing import FieldDefinition
 
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
-from whence.gateway import events, graph, memories, seals, system, telemetry, workflows, working
+from whence.gateway import events, graph, lifecycle, memories, seals, system, telemetry, workflows, working
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
@@ -46,6 +46,10 @@ ROUTES = (
     memories.list_rules,
     memories.set_rule,
     memories.drop_rule,
+    lifecycle.record_action,
+    lifecycle.list_actions,
+    lifecycle.get_action,
+    lifecycle.get_retention,
     seals.get_proof,
     seals.list_seals,
     seals.get_consistency,

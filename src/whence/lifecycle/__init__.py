@@ -1,0 +1,1 @@
+"""Lifecycle: what ends, outlives or removes what was remembered."""
