@@ -21,6 +21,10 @@ from whence.graph.project import Projector
 from whence.identity import Identity
 from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
+from whence.lifecycle.actions import Actions
+from whence.lifecycle.archive import Archive
+from whence.lifecycle.policies import Policies
+from whence.lifecycle.retention import Retention
 from whence.lifecycle.sessions import Sessions
 from whence.memory import Memory
 from whence.memory.profiles import Profiles
@@ -47,6 +51,9 @@ class App:
     working: Working
     workflows: Workflows
     queue: Queue
+    actions: Actions
+    archive: Archive
+    retention: Retention
     registry: CollectorRegistry
     stopping: asyncio.Event
     """Set when the server begins to stop, so that what never ends by itself does."""
@@ -74,6 +81,7 @@ async def open_app(
     `dice` is what chance decides by, unless it is to be the operating system's.
     """
     profiles = Profiles(settings.profiles, settings.agents)
+    policies = Policies(settings.retention)
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
             await asyncio.to_thread(_migrate, logins.owner)
@@ -82,6 +90,9 @@ async def open_app(
             ledger = Ledger(database, await _key_provider(settings, database, clock), clock, registry)
             embedder = WordLlamaEmbedder()
             memory = Memory(database, ledger, clock, embedder, profiles)
+            projector = Projector(database, ledger, clock, embedder, registry)
+            archive = Archive(settings.archive_path, database, ledger)
+            retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
                 yield App(
                     settings=settings,
@@ -92,10 +103,13 @@ async def open_app(
                     memory=memory,
                     sessions=Sessions(database, ledger, clock, memory),
                     graph=Graph(database, ledger, embedder),
-                    projector=Projector(database, ledger, clock, embedder, registry),
+                    projector=projector,
                     working=Working(database, clock),
                     workflows=Workflows(database, ledger, clock, profiles, dice or random.SystemRandom()),
                     queue=Queue(database, registry),
+                    actions=Actions(database, ledger, clock, profiles),
+                    archive=archive,
+                    retention=retention.measured(registry),
                     registry=registry,
                     stopping=asyncio.Event(),
                 )

@@ -60,6 +60,12 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="Which profile an agent has; one that is called like a profile has that one, others `gateway`.",
     )
+    retention: dict[str, dict[str, dict[str, Any]]] = Field(
+        default_factory=dict, description="Retention policies of your own, by entity and content class."
+    )
+    archive_dir: Path | None = Field(
+        default=None, description="Where archives are written; by default archive in the data directory."
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -75,6 +81,10 @@ class Settings(BaseSettings):
     @property
     def kek_path(self) -> Path:
         return self.key_file.expanduser().absolute() if self.key_file else self.data_dir / "keys" / "kek.key"
+
+    @property
+    def archive_path(self) -> Path:
+        return self.archive_dir.expanduser().absolute() if self.archive_dir else self.data_dir / "archive"
 
 
 def load_settings(flags: Mapping[str, object | None]) -> Settings:

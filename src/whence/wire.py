@@ -600,3 +600,45 @@ class QueuedJob(msgspec.Struct, frozen=True):
 class JobPage(msgspec.Struct, frozen=True):
     jobs: list[QueuedJob]
     next: int | None
+
+
+class Action(msgspec.Struct, frozen=True):
+    """An audited act, which holds what it cites."""
+
+    action_id: UUID
+    position: int
+    kind: str
+    user_id: str | None
+    """Who recorded it; none for an administrator."""
+    recorded_at: datetime
+    cites: list[UUID]
+
+
+class ActionPage(msgspec.Struct, frozen=True):
+    actions: list[Action]
+    next: int | None
+
+
+Entity = Literal["memory", "scoped_memory"]
+Timer = Literal["recorded_at", "invalid_at", "none"]
+Disposal = Literal["HARD_DELETE", "STRIP_PAYLOAD", "RETAIN_METADATA"]
+RetentionState = Literal["ACTIVE", "REFERENCED", "ORPHANED", "TOMBSTONED"]
+Temperature = Literal["hot", "warm", "cold"]
+
+
+class MemoryRetention(msgspec.Struct, frozen=True):
+    """How long a memory is kept, what keeps it, and how present it is."""
+
+    memory_id: UUID
+    entity: Entity
+    content_class: str
+    state: RetentionState
+    disposal: Disposal
+    expires_at: datetime | None
+    """When a timer tombstones it, unless something refers to it; none where no timer runs."""
+    disposed_at: datetime | None
+    """When it is disposed of, once it is tombstoned."""
+    held_by: list[UUID]
+    """The actions that hold it, as far as the caller may see them."""
+    strength: float
+    temperature: Temperature

@@ -108,6 +108,17 @@ async def test_a_memory_is_told_read_explained_recalled_and_forgotten(ann: Any) 
     assert (await ann.recall(subject="Ann")).hits == []
 
 
+async def test_an_action_holds_what_it_cites(ann: Any) -> None:
+    done = await ann.remember("Ann drinks tea", **NOTE)
+    action = await ann.record_action("rule.promoted", [done.memory_id])
+    assert isinstance(action, wire.Action)
+    assert await ann.record_action("rule.promoted", [str(done.memory_id)], action.action_id) == action
+    assert await ann.action(action.action_id) == action
+    assert (await ann.actions(cites=done.memory_id, limit=5)).actions == [action]
+    about = await ann.retention(done.memory_id)
+    assert (about.state, about.held_by, about.temperature) == ("REFERENCED", [action.action_id], "hot")
+
+
 async def test_each_memory_of_a_batch_stands_for_itself(ann: Any) -> None:
     struct = wire.Remember(agent="gateway", tier="persistent", kind="semantic", text="two")
     batch = await ann.remember_all([{**NOTE, "text": "one"}, struct, {**NOTE, "text": ""}])

@@ -70,8 +70,8 @@ async def outcome(app: App, workspace: Workspace) -> tuple[object, ...]:
     )
 
 
-def close(data_dir: Path, workspace: Workspace, time: Time) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CLOSE, str(data_dir), workspace.workspace_id, time.now.isoformat()]
+def close(data_dir: Path, workspace: Workspace, moment: Time) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CLOSE, str(data_dir), workspace.workspace_id, moment.now.isoformat()]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment())
 
 
@@ -82,16 +82,16 @@ async def other(later: App) -> Workspace:
 
 
 async def test_a_worker_that_is_killed_again_and_again_ends_where_one_that_lives_does(
-    later: App, workspace: Workspace, other: Workspace, data_dir: Path, time: Time
+    later: App, workspace: Workspace, other: Workspace, data_dir: Path, moment: Time
 ) -> None:
     for one in (workspace, other):
         await filled(later, one.user("ann"))
-    time.now += timedelta(days=31)
+    moment.now += timedelta(days=31)
     while await later.sessions.close_due(other.workspace_id):
         pass
     dice, kills = random.Random(5), 0
     while True:
-        process = close(data_dir, workspace, time)
+        process = close(data_dir, workspace, moment)
         assert process.stdout is not None
         assert process.stdout.readline() == "closing\n"
         try:

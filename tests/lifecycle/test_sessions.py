@@ -61,39 +61,39 @@ async def test_a_session_is_opened_by_activity_and_is_the_users_own(later: App, 
     assert len((await later.sessions.page(workspace.admin.scope)).sessions) == 2
 
 
-async def test_29_idle_days_keep_it_open_and_30_close_it(later: App, workspace: Workspace, time: Time) -> None:
+async def test_29_idle_days_keep_it_open_and_30_close_it(later: App, workspace: Workspace, moment: Time) -> None:
     ann = workspace.user("ann")
     await tell(later, ann, "s1", "the first day")
-    time.pass_by(days=29, hours=23)
+    moment.pass_by(days=29, hours=23)
     assert workspace.workspace_id not in await later.sessions.due()
     assert await later.sessions.close_due(workspace.workspace_id) == 0
-    time.pass_by(hours=1)
+    moment.pass_by(hours=1)
     assert workspace.workspace_id in await later.sessions.due()
     assert await later.sessions.close_due(workspace.workspace_id) == 1
     [session] = (await later.sessions.page(ann.scope)).sessions
-    assert session.closed_at == time.now
+    assert session.closed_at == moment.now
     assert await held(later, ann) == []
 
 
 async def test_activity_after_30_idle_days_closes_it_and_begins_another(
-    later: App, workspace: Workspace, time: Time
+    later: App, workspace: Workspace, moment: Time
 ) -> None:
     ann = workspace.user("ann")
     await tell(later, ann, "s1", "the first day")
-    time.pass_by(days=29)
+    moment.pass_by(days=29)
     await tell(later, ann, "s1", "still the same session")
-    time.pass_by(days=30)
+    moment.pass_by(days=30)
     await tell(later, ann, "s1", "another session")
     second, first = (await later.sessions.page(ann.scope)).sessions
-    assert (first.number, first.closed_at, second.number, second.closed_at) == (1, time.now, 2, None)
+    assert (first.number, first.closed_at, second.number, second.closed_at) == (1, moment.now, 2, None)
     assert [memory.text for memory in await held(later, ann)] == ["another session"]
     assert await nothing_differs(later, workspace)
 
 
-async def test_a_batch_that_finds_it_over_closes_it_too(later: App, workspace: Workspace, time: Time) -> None:
+async def test_a_batch_that_finds_it_over_closes_it_too(later: App, workspace: Workspace, moment: Time) -> None:
     ann = workspace.user("ann")
     await tell(later, ann, "s1", "the first day")
-    time.pass_by(days=31)
+    moment.pass_by(days=31)
     await later.memory.remember_all(ann, [told("one"), told("two"), told("three", "s2")])
     sessions = (await later.sessions.page(ann.scope)).sessions
     assert [(s.session_id, s.number, s.closed_at is None) for s in sessions] == [
@@ -103,10 +103,10 @@ async def test_a_batch_that_finds_it_over_closes_it_too(later: App, workspace: W
     ]
 
 
-async def test_workers_and_a_lazy_close_that_race_close_it_once(later: App, workspace: Workspace, time: Time) -> None:
+async def test_workers_and_a_lazy_close_that_race_close_it_once(later: App, workspace: Workspace, moment: Time) -> None:
     ann = workspace.user("ann")
     await tell(later, ann, "s1", *ROUTINE)
-    time.pass_by(days=30)
+    moment.pass_by(days=30)
     done = await asyncio.gather(
         later.sessions.close_due(workspace.workspace_id),
         later.sessions.close_due(workspace.workspace_id),
@@ -125,13 +125,13 @@ async def test_workers_and_a_lazy_close_that_race_close_it_once(later: App, work
     assert await nothing_differs(later, workspace)
 
 
-async def test_the_nightly_job_closes_what_has_been_idle(later: App, workspace: Workspace, time: Time) -> None:
+async def test_the_nightly_job_closes_what_has_been_idle(later: App, workspace: Workspace, moment: Time) -> None:
     ann = workspace.user("ann")
     await tell(later, ann, "s1", "the first day")
     await tell(later, ann, "s2", "the same day")
-    time.pass_by(days=20)
+    moment.pass_by(days=20)
     await tell(later, ann, "s2", "still at it")
-    time.pass_by(days=10)
+    moment.pass_by(days=10)
     [job] = [job for job in JOBS if job.name == "close-sessions"]
     assert isinstance(job, Job)
     assert workspace.workspace_id in await job.due(later)
@@ -190,14 +190,14 @@ async def test_a_session_of_somebody_else_is_like_one_that_is_not_there(later: A
 
 
 async def test_a_routine_of_four_sessions_is_one_procedure_with_its_twenty_events(
-    later: App, workspace: Workspace, time: Time
+    later: App, workspace: Workspace, moment: Time
 ) -> None:
     ann, dice = workspace.user("ann"), random.Random(7)
     reports: list[SessionReport] = []
     for number in range(4):
         await work_through(later, ann, f"s{number}", dice)
         reports += await later.sessions.close(ann, f"s{number}")
-        time.pass_by(days=1)
+        moment.pass_by(days=1)
     assert [len(report.routines) for report in reports] == [0, 0, 1, 1]
     [procedure] = await held(later, ann, kinds=("procedural",))
     assert (procedure.support, procedure.tier, procedure.said_by) == (4, "persistent", "whence")

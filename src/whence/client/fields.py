@@ -145,3 +145,10 @@ class WorkflowsAsked(TypedDict, total=False):
     task_type: str | None
     before: int | None
     limit: int | None
+
+
+class ActionsAsked(TypedDict, total=False):
+    kind: str | None
+    cites: Id | None
+    before: int | None
+    limit: int | None

@@ -1,10 +1,11 @@
 """`Whence`: every verb of the HTTP interface. Made by `make sync` from asynchronous.py; do not edit."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from os import PathLike
 from typing import Any, Literal, Self, TypeVar, Unpack
+from uuid import uuid4
 
 import httpx
 import msgspec
@@ -37,6 +38,7 @@ from whence.client.calls import (
 )
 from whence.client.embedded import Embedded
 from whence.client.fields import (
+    ActionsAsked,
     ContextAsked,
     EpisodeFields,
     EventFields,
@@ -53,6 +55,8 @@ from whence.client.fields import (
     WorkflowsAsked,
 )
 from whence.wire import (
+    Action,
+    ActionPage,
     AppendAnswer,
     Atlas,
     Canon,
@@ -65,6 +69,7 @@ from whence.wire import (
     Health,
     InclusionProof,
     MemoryPage,
+    MemoryRetention,
     Recalled,
     Remember,
     Remembered,
@@ -343,6 +348,25 @@ class Whence:
         """Closes a session and says what became of every row. One that is closed is reported as it was."""
         body = {} if agent is None else {"agent": agent}
         return self._send(post(at("/v1/sessions/{}/close", session_id), SessionClosed, body, repeatable=True))
+
+    # Actions and retention
+
+    def record_action(self, kind: str, cites: Sequence[Id], action_id: Id | None = None) -> Action:
+        """Records an act, which holds the events and memories that it cites."""
+        body = {"kind": kind, "cites": list(cites), "action_id": action_id or uuid4()}
+        return self._send(post("/v1/actions", Action, body, repeatable=True))
+
+    def action(self, action_id: Id) -> Action:
+        """One action."""
+        return self._send(read(at("/v1/actions/{}", action_id), Action))
+
+    def actions(self, **asked: Unpack[ActionsAsked]) -> ActionPage:
+        """Actions, the newest first; `next` is `before` for the next page."""
+        return self._send(read("/v1/actions", ActionPage, asked))
+
+    def retention(self, memory_id: Id) -> MemoryRetention:
+        """How long a memory is kept, what keeps it, and how present it is."""
+        return self._send(read(at("/v1/memories/{}/retention", memory_id), MemoryRetention))
 
     # The canon
 

@@ -70,6 +70,51 @@ END $$;
 
 ALTER FUNCTION whence.defer_job(job text) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_apply_retention(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    expired integer;
+    of_runs integer;
+    gone jsonb;
+BEGIN
+    UPDATE whence.memories m SET deleted_at = at
+    WHERE m.workspace_id = in_workspace AND m.deleted_at IS NULL
+      AND m.memory_id = ANY (ARRAY(SELECT jsonb_array_elements_text(document->'expire')::uuid))
+      AND NOT whence.is_held(in_workspace, m.memory_id)
+      AND NOT whence.is_derived_from(in_workspace, m.memory_id, at_position);
+    GET DIAGNOSTICS expired = ROW_COUNT;
+
+    SELECT coalesce(jsonb_object_agg(m.memory_id, d.value), '{}'), count(m.run_id) INTO gone, of_runs
+    FROM jsonb_array_elements(document->'dispose') d
+    JOIN whence.memories m ON m.workspace_id = in_workspace AND m.memory_id = (d.value->>'memory_id')::uuid
+    WHERE m.deleted_at IS NOT NULL AND m.stripped_at IS NULL AND NOT whence.is_held(in_workspace, m.memory_id)
+      AND NOT whence.is_derived_from(in_workspace, m.memory_id, at_position);
+    IF gone = '{}' THEN
+        RETURN jsonb_build_object('expired', expired, 'disposed', 0);
+    END IF;
+    DELETE FROM whence.payloads p WHERE p.workspace_id = in_workspace AND p.global_position = ANY (ARRAY(
+        SELECT (told->>'position')::bigint FROM jsonb_each(gone) g, jsonb_array_elements(g.value->'told') told));
+    DELETE FROM whence.memory_vectors v
+    WHERE v.workspace_id = in_workspace AND v.memory_id = ANY (ARRAY(SELECT jsonb_object_keys(gone)::uuid));
+    -- Those whose text is kept are what the bound of episodes is about.
+    UPDATE whence.memory_counts c SET episodes = c.episodes - of_runs
+    WHERE c.workspace_id = in_workspace AND of_runs > 0;
+    UPDATE whence.memories m SET stripped_at = at, body = '', body_hash = sha256(convert_to(m.memory_id::text, 'UTF8')),
+        object_key = CASE WHEN m.object_key IS NOT NULL THEN m.memory_id::text END,
+        fact_object = CASE WHEN g.value->>'disposal' = 'RETAIN_METADATA' AND m.fact_object IS NOT NULL THEN '' END,
+        fact_subject = CASE WHEN g.value->>'disposal' = 'RETAIN_METADATA' THEN m.fact_subject END,
+        fact_predicate = CASE WHEN g.value->>'disposal' = 'RETAIN_METADATA' THEN m.fact_predicate END,
+        conflict_key = CASE WHEN g.value->>'disposal' = 'RETAIN_METADATA' THEN m.conflict_key END
+    FROM jsonb_each(gone) g
+    WHERE m.workspace_id = in_workspace AND m.memory_id = g.key::uuid AND g.value->>'disposal' <> 'HARD_DELETE';
+    PERFORM whence.retention_remove(in_workspace, ARRAY(
+        SELECT g.key::uuid FROM jsonb_each(gone) g WHERE g.value->>'disposal' = 'HARD_DELETE'));
+    RETURN jsonb_build_object('expired', expired, 'disposed', (SELECT count(*) FROM jsonb_object_keys(gone)));
+END $$;
+
+ALTER FUNCTION whence.effect_apply_retention(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_close_session(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -105,6 +150,20 @@ BEGIN
 END $$;
 
 ALTER FUNCTION whence.effect_close_session(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.effect_record_action(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO whence.actions (workspace_id, action_id, position, user_id, kind, recorded_at)
+    VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'kind', at);
+    INSERT INTO whence.action_cites (workspace_id, action_id, cited, place, user_id)
+    SELECT in_workspace, (document->>'event_id')::uuid, (c.value->>'id')::uuid, c.ordinality, c.value->>'user_id'
+    FROM jsonb_array_elements(document->'cites') WITH ORDINALITY c;
+    RETURN '{}'::jsonb;
+END $$;
+
+ALTER FUNCTION whence.effect_record_action(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.graph_name_key(entity_type text, name text) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -276,10 +335,29 @@ END $$;
 
 ALTER FUNCTION whence.guard_canon() OWNER TO whence_owner;
 
+CREATE FUNCTION whence.is_derived_from(in_workspace text, id uuid, before bigint) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM whence.memory_sources s
+        JOIN whence.memories d ON d.workspace_id = s.workspace_id AND d.memory_id = s.memory_id
+        WHERE s.workspace_id = in_workspace AND s.source = id::text AND s.role = 'memory' AND s.position < before
+          AND d.memory_id <> id AND d.deleted_at IS NULL
+    );
+$$;
+
+ALTER FUNCTION whence.is_derived_from(in_workspace text, id uuid, before bigint) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.is_held(in_workspace text, id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT false;
+    SELECT EXISTS (
+        SELECT 1 FROM whence.action_cites c WHERE c.workspace_id = in_workspace AND c.cited = id
+    ) OR EXISTS (
+        SELECT 1 FROM whence.memory_tellings t
+        JOIN whence.action_cites c ON c.workspace_id = t.workspace_id AND c.cited = t.event_id
+        WHERE t.workspace_id = in_workspace AND t.memory_id = id
+    );
 $$;
 
 ALTER FUNCTION whence.is_held(in_workspace text, id uuid) OWNER TO whence_owner;
@@ -609,12 +687,35 @@ ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_
 
 CREATE FUNCTION whence.memory_tables() RETURNS text[]
     LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT ARRAY['memories', 'memory_vectors', 'memory_sources', 'recalls', 'recall_hits', 'runs', 'canon_rules',
-        'memory_counts', 'workflows', 'workflow_selections', 'sessions'];
-$$;
+    AS $$ SELECT '{memories,memory_vectors,memory_sources,recalls,recall_hits,runs,canon_rules,memory_counts,workflows,workflow_selections,sessions,actions,action_cites,memory_tellings}'::text[]; $$;
 
 ALTER FUNCTION whence.memory_tables() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.note_telling() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO whence.memory_tellings (workspace_id, event_id, memory_id, position, user_id)
+    SELECT NEW.workspace_id, NEW.event_id, NEW.memory_id, NEW.position, m.user_id FROM whence.memories m
+    WHERE m.workspace_id = NEW.workspace_id AND m.memory_id = NEW.memory_id
+    ON CONFLICT DO NOTHING;
+    RETURN NEW;
+END $$;
+
+ALTER FUNCTION whence.note_telling() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.retention_remove(in_workspace text, ids uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    DELETE FROM whence.memory_vectors v WHERE v.workspace_id = in_workspace AND v.memory_id = ANY (ids);
+    DELETE FROM whence.memory_sources s WHERE s.workspace_id = in_workspace AND s.memory_id = ANY (ids);
+    DELETE FROM whence.memory_tellings t WHERE t.workspace_id = in_workspace AND t.memory_id = ANY (ids);
+    DELETE FROM whence.recall_hits h WHERE h.workspace_id = in_workspace AND h.memory_id = ANY (ids);
+    DELETE FROM whence.memories m WHERE m.workspace_id = in_workspace AND m.memory_id = ANY (ids);
+END $$;
+
+ALTER FUNCTION whence.retention_remove(in_workspace text, ids uuid[]) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.session_touch(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb) RETURNS jsonb
     LANGUAGE plpgsql
@@ -760,6 +861,37 @@ BEGIN
 END $$;
 
 ALTER FUNCTION whence.working_put(in_workspace text, in_user text, in_agent text, in_instance text, in_key text, in_value text, budget integer, at timestamp with time zone, until timestamp with time zone) OWNER TO whence_owner;
+
+CREATE TABLE whence.action_cites (
+    workspace_id text NOT NULL,
+    action_id uuid NOT NULL,
+    cited uuid NOT NULL,
+    place integer NOT NULL,
+    user_id text
+);
+
+ALTER TABLE ONLY whence.action_cites FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.action_cites OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.action_cites.user_id IS 'Whose it is that is cited, so that whoever sees a memory sees that it is held, whoever recorded the action.';
+
+CREATE TABLE whence.actions (
+    workspace_id text NOT NULL,
+    action_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    user_id text,
+    kind text NOT NULL,
+    recorded_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY whence.actions FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.actions OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.actions.action_id IS 'The id of the event that recorded it.';
+
+COMMENT ON COLUMN whence.actions.user_id IS 'Who recorded it; NULL for an administrator.';
 
 CREATE TABLE whence.canon_rules (
     workspace_id text NOT NULL,
@@ -1015,6 +1147,7 @@ END) STORED NOT NULL,
     sanitised jsonb,
     archived_at timestamp with time zone,
     support integer,
+    stripped_at timestamp with time zone,
     CONSTRAINT memories_confidence_range CHECK (((confidence >= (0)::double precision) AND (confidence <= (1)::double precision))),
     CONSTRAINT memories_importance_range CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
     CONSTRAINT memories_kind_known CHECK ((kind = ANY (ARRAY['episodic'::text, 'semantic'::text, 'procedural'::text]))),
@@ -1038,6 +1171,8 @@ COMMENT ON COLUMN whence.memories.superseded_at IS 'Procedural: when another too
 COMMENT ON COLUMN whence.memories.archived_at IS 'When its session was closed: from then on it is evidence, and not recalled.';
 
 COMMENT ON COLUMN whence.memories.support IS 'Of a routine: the number of sessions that it was seen in.';
+
+COMMENT ON COLUMN whence.memories.stripped_at IS 'When its content was disposed of; the row is an envelope since.';
 
 CREATE TABLE whence.memory_counts (
     workspace_id text NOT NULL,
@@ -1069,6 +1204,18 @@ ALTER TABLE whence.memory_sources OWNER TO whence_owner;
 COMMENT ON COLUMN whence.memory_sources.source IS 'What counts as one source: an event or memory that it was derived from, else the run, the session or the teller.';
 
 COMMENT ON COLUMN whence.memory_sources.event_id IS 'The event that told it and named this source.';
+
+CREATE TABLE whence.memory_tellings (
+    workspace_id text NOT NULL,
+    event_id uuid NOT NULL,
+    memory_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    user_id text
+);
+
+ALTER TABLE ONLY whence.memory_tellings FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.memory_tellings OWNER TO whence_owner;
 
 CREATE TABLE whence.memory_vectors (
     workspace_id text NOT NULL,
@@ -1122,6 +1269,29 @@ CREATE TABLE whence.recalls (
 ALTER TABLE ONLY whence.recalls FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.recalls OWNER TO whence_owner;
+
+CREATE VIEW whence.retention_states WITH (security_invoker='true') AS
+ SELECT workspace_id,
+        CASE tier
+            WHEN 'persistent'::text THEN 'memory'::text
+            ELSE 'scoped_memory'::text
+        END AS entity,
+    memory_id AS id,
+    user_id,
+        CASE
+            WHEN (deleted_at IS NOT NULL) THEN 'TOMBSTONED'::text
+            WHEN (whence.is_held(workspace_id, memory_id) OR whence.is_derived_from(workspace_id, memory_id, '9223372036854775807'::bigint)) THEN 'REFERENCED'::text
+            WHEN ((EXISTS ( SELECT 1
+               FROM whence.memory_sources s
+              WHERE ((s.workspace_id = m.workspace_id) AND (s.memory_id = m.memory_id)))) AND (NOT (EXISTS ( SELECT 1
+               FROM (whence.memory_sources s
+                 LEFT JOIN whence.memories o ON (((o.workspace_id = s.workspace_id) AND ((o.memory_id)::text = s.source))))
+              WHERE ((s.workspace_id = m.workspace_id) AND (s.memory_id = m.memory_id) AND ((s.role <> 'memory'::text) OR ((o.memory_id IS NOT NULL) AND (o.deleted_at IS NULL)))))))) THEN 'ORPHANED'::text
+            ELSE 'ACTIVE'::text
+        END AS state
+   FROM whence.memories m;
+
+ALTER VIEW whence.retention_states OWNER TO whence_owner;
 
 CREATE TABLE whence.runs (
     workspace_id text NOT NULL,
@@ -1370,6 +1540,12 @@ ALTER TABLE ONLY whence.workspaces FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.workspaces OWNER TO whence_owner;
 
+ALTER TABLE ONLY whence.action_cites
+    ADD CONSTRAINT action_cites_pkey PRIMARY KEY (workspace_id, action_id, cited);
+
+ALTER TABLE ONLY whence.actions
+    ADD CONSTRAINT actions_pkey PRIMARY KEY (workspace_id, action_id);
+
 ALTER TABLE ONLY whence.canon_rules
     ADD CONSTRAINT canon_rules_pkey PRIMARY KEY (workspace_id, world_id, rule_id);
 
@@ -1427,6 +1603,9 @@ ALTER TABLE ONLY whence.memory_counts
 ALTER TABLE ONLY whence.memory_sources
     ADD CONSTRAINT memory_sources_pkey PRIMARY KEY (workspace_id, memory_id, role, source);
 
+ALTER TABLE ONLY whence.memory_tellings
+    ADD CONSTRAINT memory_tellings_pkey PRIMARY KEY (workspace_id, event_id);
+
 ALTER TABLE ONLY whence.memory_vectors
     ADD CONSTRAINT memory_vectors_pkey PRIMARY KEY (workspace_id, memory_id);
 
@@ -1481,6 +1660,10 @@ ALTER TABLE ONLY whence.workspace_heads
 ALTER TABLE ONLY whence.workspaces
     ADD CONSTRAINT workspaces_pkey PRIMARY KEY (workspace_id);
 
+CREATE INDEX action_cites_by_cited ON whence.action_cites USING btree (cited, workspace_id);
+
+CREATE INDEX actions_in_order ON whence.actions USING btree ("position", workspace_id);
+
 CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (body public.gin_trgm_ops);
 
 CREATE INDEX events_by_session ON whence.events USING btree (workspace_id, session_id, global_position);
@@ -1519,6 +1702,8 @@ CREATE INDEX memory_sources_by_event ON whence.memory_sources USING btree (event
 
 CREATE INDEX memory_sources_by_source ON whence.memory_sources USING btree (source, workspace_id) WHERE (role <> 'told'::text);
 
+CREATE INDEX memory_tellings_by_memory ON whence.memory_tellings USING btree (memory_id, workspace_id);
+
 CREATE INDEX runs_of_agent ON whence.runs USING btree (agent, workspace_id, owner, "position");
 
 CREATE INDEX runs_of_instance ON whence.runs USING btree (instance, agent, workspace_id, owner, turn);
@@ -1536,6 +1721,8 @@ CREATE UNIQUE INDEX workflows_one_name ON whence.workflows USING btree (workspac
 CREATE INDEX working_memory_by_expiry ON whence.working_memory USING btree (workspace_id, expires_at);
 
 CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body, fact_object ON whence.memories FOR EACH ROW WHEN (((new.kind = 'semantic'::text) AND (new.world_id_context IS NOT NULL) AND (GREATEST(length(new.body), length(new.fact_object)) >= 100))) EXECUTE FUNCTION whence.guard_canon();
+
+CREATE TRIGGER memory_sources_telling BEFORE INSERT ON whence.memory_sources FOR EACH ROW WHEN ((new.event_id <> new.memory_id)) EXECUTE FUNCTION whence.note_telling();
 
 ALTER TABLE ONLY whence.graph_builds
     ADD CONSTRAINT graph_builds_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
@@ -1560,6 +1747,18 @@ ALTER TABLE ONLY whence.users
 
 ALTER TABLE ONLY whence.workspace_heads
     ADD CONSTRAINT workspace_heads_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
+
+ALTER TABLE whence.action_cites ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY action_cites_of_user ON whence.action_cites FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY action_cites_of_workspace ON whence.action_cites TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.actions ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY actions_of_user ON whence.actions FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY actions_of_workspace ON whence.actions TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.canon_rules ENABLE ROW LEVEL SECURITY;
 
@@ -1640,6 +1839,12 @@ ALTER TABLE whence.memory_sources ENABLE ROW LEVEL SECURITY;
 CREATE POLICY memory_sources_of_user ON whence.memory_sources FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
 
 CREATE POLICY memory_sources_of_workspace ON whence.memory_sources TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.memory_tellings ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY memory_tellings_of_user ON whence.memory_tellings FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY memory_tellings_of_workspace ON whence.memory_tellings TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.memory_vectors ENABLE ROW LEVEL SECURITY;
 
@@ -1757,6 +1962,12 @@ GRANT ALL ON FUNCTION whence.defer_job(job text) TO whence_workspace;
 REVOKE ALL ON FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) TO whence_workspace;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.action_cites TO whence_workspace;
+GRANT SELECT ON TABLE whence.action_cites TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.actions TO whence_workspace;
+GRANT SELECT ON TABLE whence.actions TO whence_app;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.canon_rules TO whence_workspace;
 GRANT SELECT ON TABLE whence.canon_rules TO whence_app;
 
@@ -1804,10 +2015,13 @@ GRANT SELECT ON TABLE whence.memory_counts TO whence_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_sources TO whence_workspace;
 GRANT SELECT ON TABLE whence.memory_sources TO whence_app;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_tellings TO whence_workspace;
+GRANT SELECT ON TABLE whence.memory_tellings TO whence_app;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_vectors TO whence_workspace;
 GRANT SELECT ON TABLE whence.memory_vectors TO whence_app;
 
-GRANT SELECT,INSERT ON TABLE whence.payloads TO whence_workspace;
+GRANT SELECT,INSERT,DELETE ON TABLE whence.payloads TO whence_workspace;
 GRANT SELECT ON TABLE whence.payloads TO whence_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.recall_hits TO whence_workspace;
@@ -1815,6 +2029,9 @@ GRANT SELECT ON TABLE whence.recall_hits TO whence_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.recalls TO whence_workspace;
 GRANT SELECT ON TABLE whence.recalls TO whence_app;
+
+GRANT SELECT ON TABLE whence.retention_states TO whence_workspace;
+GRANT SELECT ON TABLE whence.retention_states TO whence_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.runs TO whence_workspace;
 GRANT SELECT ON TABLE whence.runs TO whence_app;

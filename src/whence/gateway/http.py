@@ -14,7 +14,19 @@ from litestar.typing import FieldDefinition
 
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
-from whence.gateway import events, graph, jobs, memories, seals, sessions, system, telemetry, workflows, working
+from whence.gateway import (
+    events,
+    graph,
+    jobs,
+    lifecycle,
+    memories,
+    seals,
+    sessions,
+    system,
+    telemetry,
+    workflows,
+    working,
+)
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
@@ -47,6 +59,10 @@ ROUTES = (
     memories.list_rules,
     memories.set_rule,
     memories.drop_rule,
+    lifecycle.record_action,
+    lifecycle.list_actions,
+    lifecycle.get_action,
+    lifecycle.get_retention,
     seals.get_proof,
     seals.list_seals,
     seals.get_consistency,

@@ -13,7 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 
 from whence import __version__
-from whence.gateway import graph, memories, sessions, workflows, working
+from whence.gateway import graph, lifecycle, memories, sessions, workflows, working
 from whence.gateway.boundary import PUBLIC_PATHS
 from whence.gateway.problems import PROBLEM_JSON
 from whence.ledger.events import MAX_BATCH_EVENTS
@@ -44,6 +44,7 @@ _BODIES: dict[tuple[str, str], type] = {
     ("post", "/v1/runs/{run_id}/fail"): memories.Failure,
     ("put", "/v1/canon/{world_id}/{rule_id}"): memories.Rule,
     ("post", "/v1/sessions/{session_id}/close"): sessions.CloseSession,
+    ("post", "/v1/actions"): lifecycle.RecordAction,
     ("post", "/v1/workflows"): workflows.AddWorkflow,
     ("post", "/v1/workflows/select"): workflows.SelectWorkflow,
     ("post", "/v1/workflows/outcomes"): workflows.ScoreWorkflow,

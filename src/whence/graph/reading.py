@@ -21,6 +21,7 @@ MAX_ALIAS_CHARACTERS = 256
 SUMMARY_SUFFIX = ".summary"
 REMEMBERED_TYPE = "memory.remembered"
 ALIAS_TYPE = "entity.alias"
+ACTION_TYPE = "system.action_recorded"
 
 SEALED_TYPES = frozenset(("name", "link"))
 
@@ -61,9 +62,24 @@ class MemoryWritten(msgspec.Struct, frozen=True):
     memory: RememberedFrom
 
 
+class Cited(msgspec.Struct, frozen=True):
+    id: UUID
+
+
+class Cites(msgspec.Struct, frozen=True):
+    cites: list[Cited] = []
+
+
+class ActionWritten(msgspec.Struct, frozen=True):
+    """What counts in the payload of an action."""
+
+    memory: Cites
+
+
 _alias = msgspec.json.Decoder(Alias)
 _summary = msgspec.json.Decoder(Summary)
 _written = msgspec.json.Decoder(MemoryWritten)
+_action = msgspec.json.Decoder(ActionWritten)
 
 
 class Pointer(NamedTuple):
@@ -131,10 +147,12 @@ def _mentions(said: Sequence[Passage]) -> list[Mention]:
 
 
 def _pointers(event_type: str, body: bytes) -> Sequence[Pointer] | None:
-    """What a summary sums up, or a memory comes from; None where a summary says so in a way that cannot be read."""
+    """What a summary sums up, a memory comes from or an action cites; None where a summary cannot be read."""
     if event_type == REMEMBERED_TYPE:
         sources = _written.decode(body).memory.sources
         return [Pointer("DERIVED_FROM", UUID(source.source)) for source in sources if source.role != "told"]
+    if event_type == ACTION_TYPE:
+        return [Pointer("DERIVED_FROM", cited.id) for cited in _action.decode(body).memory.cites]
     if not event_type.endswith(SUMMARY_SUFFIX):
         return ()
     try:

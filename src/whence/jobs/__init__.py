@@ -14,8 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from whence.app import App
 from whence.memory.working import SWEEP_ROWS
+
+log = structlog.get_logger()
 
 
 async def every_workspace(app: App) -> list[str]:
@@ -71,6 +75,17 @@ async def idle_workspaces(app: App) -> list[str]:
     return await app.sessions.due()
 
 
+async def apply_retention(app: App, workspace_id: str) -> None:
+    """What falls due meanwhile waits for the next time."""
+    done = await app.retention.apply(workspace_id)
+    if done.orphan_count:
+        log.warning("memories without sources", workspace=workspace_id, count=done.orphan_count)
+
+
+async def remembering_workspaces(app: App) -> list[str]:
+    return await app.retention.workspaces()
+
+
 async def remove_finished(app: App) -> None:
     # The library's own query knows best what of a job is to go; who only adds jobs need not import it.
     from whence.jobs.run import remove_finished_jobs  # noqa: PLC0415
@@ -81,5 +96,6 @@ async def remove_finished(app: App) -> None:
 JOBS: Final[tuple[Job | Upkeep, ...]] = (
     Job("sweep-working", sweep_working, due=expired_workspaces, schedule="* * * * *"),
     Job("close-sessions", close_sessions, due=idle_workspaces, schedule="15 3 * * *"),
+    Job("apply-retention", apply_retention, due=remembering_workspaces, schedule="7 * * * *"),
     Upkeep("remove-finished-jobs", remove_finished, schedule="17 * * * *"),
 )

@@ -7,8 +7,10 @@ everything, and no statement needs to know of it.
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -16,9 +18,11 @@ from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import NotFound
 from whence.ledger import Content, Ledger
-from whence.ledger.effects import Effect, Placed, apply
+from whence.ledger.effects import Effect, Placed, Vector, apply
 from whence.ledger.events import OWN_TYPES
+from whence.ledger.heads import head_of
 from whence.memory import Memory
+from whence.memory.stubs import Stubs
 from whence.memory.writing import vector_in
 
 BATCH_EVENTS = 1_000
@@ -57,6 +61,10 @@ class _Replay:
     target: Scope
     position: int = 0
     unreadable: int = 0
+    _stubs: Stubs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stubs = Stubs(self.ledger, self.source)
 
     async def upto(self, head: int, on_progress: Callable[[int, int], None], tx: Tx | None = None) -> None:
         """In transactions of its own, or in the caller's."""
@@ -87,8 +95,24 @@ class _Replay:
         reached = sealed[-1].position if len(sealed) < len(rows) and sealed else rows[-1][0]
         recorded = dict(rows)
         contents = await self.ledger.opened(self.source, sealed)
-        self.unreadable += sum(position <= reached for position in recorded) - len(sealed)
-        return await self._effects(contents, recorded), reached
+        present = {content.position for content in contents}
+        missing = [position for position in recorded if position <= reached and position not in present]
+        stubs = await self._stubs_at(missing)
+        self.unreadable += len(missing) - len(stubs)
+        effects = await self._effects(contents, recorded)
+        effects += [
+            (position, _effect(stub, recorded[position], UUID(stub["event_id"]), None))
+            for position, stub in stubs.items()
+        ]
+        return sorted(effects, key=itemgetter(0)), reached
+
+    async def _stubs_at(self, missing: list[int]) -> dict[int, dict[str, Any]]:
+        """What is left of what was disposed of. Read again each time: it may have been disposed of since."""
+        if not missing:
+            return {}
+        async with self.database.transaction(self.source) as tx:
+            await self._stubs.read(tx, await head_of(tx, self.source.workspace_id))
+        return await self._stubs.at(missing)
 
     async def _effects(self, contents: list[Content], recorded: dict[int, Any]) -> Placed:
         effects: Placed = []
@@ -102,8 +126,7 @@ class _Replay:
             vector = vector_in(payload)
             if document["effect"] == "remember" and vector is None:
                 texts[len(effects)] = document["body"]
-            written = msgspec.json.encode({**document, "recorded_at": recorded[content.position]})
-            effects.append((content.position, Effect(written, content.event_id, vector)))
+            effects.append((content.position, _effect(document, recorded[content.position], content.event_id, vector)))
         vectors = await self.memory.embedded(list(texts.values())) if texts else []
         for place, vector in zip(texts, vectors, strict=True):
             position, effect = effects[place]
@@ -113,6 +136,10 @@ class _Replay:
     async def _apply(self, tx: Tx, batch: Placed) -> None:
         if batch:
             await apply(tx, self.target.workspace_id, batch, base=0)
+
+
+def _effect(document: dict[str, Any], recorded_at: Any, event_id: UUID, vector: Vector | None) -> Effect:
+    return Effect(msgspec.json.encode({**document, "recorded_at": recorded_at}), event_id, vector)
 
 
 async def rebuild(

@@ -1,0 +1,95 @@
+"""Policies: how long what is kept, and what becomes of it then. Policies are data, by entity and content class."""
+
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from typing import Annotated, Any, Final, get_args
+
+import msgspec
+
+from whence.errors import SetupError
+from whence.memory.profiles import Profiles
+from whence.wire import Disposal, Entity, Kind, Timer
+
+MAX_DAYS = 36_500
+DEFAULT_CLASS: Final = "default"
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+Days = Annotated[int, msgspec.Meta(ge=0, le=MAX_DAYS)]
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    active_days: Days = 365
+    grace_days: Days = 30
+    """Between the tombstone and the disposal."""
+    disposal: Disposal = "HARD_DELETE"
+    timer: Timer = "recorded_at"
+    """What the active days are counted from; `none` for what no timer ends."""
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """The policy for memories of a profile, an entity and a kind; the profile of the empty name is any unknown one."""
+
+    profile: str
+    entity: Entity
+    kind: Kind
+    content_class: str
+    policy: Policy
+
+
+class Policies:
+    def __init__(self, own: Mapping[str, Any]) -> None:
+        """`own` are the user's, by entity and class; what one of them leaves out is as in the policy it changes."""
+        text = (resources.files("whence.lifecycle") / "policies.toml").read_text("utf-8")
+        built_in: dict[str, dict[str, Any]] = tomllib.loads(text)
+        self._policies = {
+            (entity, name): _read(entity, name, built_in[entity].get(name, built_in[entity][DEFAULT_CLASS]), given)
+            for entity, classes in _joined(built_in, own).items()
+            for name, given in classes.items()
+        }
+
+    def of(self, entity: Entity, content_class: str) -> Policy:
+        """Of the class, else of what has none of its own."""
+        return self._policies.get((entity, content_class)) or self._policies[entity, DEFAULT_CLASS]
+
+    def rules(self, profiles: Profiles) -> list[Rule]:
+        """What holds for each kind of memory there can be."""
+        return [
+            Rule(profile, entity, kind, content_class, self.of(entity, content_class))
+            for profile in ("", *profiles.names)
+            for entity in get_args(Entity)
+            for kind in KINDS
+            for content_class in [class_of(profiles, profile, kind)]
+        ]
+
+
+def class_of(profiles: Profiles, profile: str, kind: Kind) -> str:
+    """A profile that is not there any more says nothing."""
+    if profile not in profiles.names:
+        return DEFAULT_CLASS
+    return profiles.named(profile).retention.get(kind, DEFAULT_CLASS)
+
+
+def _joined(built_in: dict[str, dict[str, Any]], own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    for entity, classes in own.items():
+        if entity not in built_in:
+            raise SetupError(f"setting retention.{entity}: there is no such entity; known: {', '.join(built_in)}")
+        if not isinstance(classes, Mapping):
+            raise SetupError(f"setting retention.{entity}: a table of policies by class")
+    return {entity: {**{name: {} for name in classes}, **own.get(entity, {})} for entity, classes in built_in.items()}
+
+
+def _read(entity: str, name: str, base: Mapping[str, Any], given: Any) -> Policy:
+    """Raises SetupError that names the policy: what must not be done to an entity is refused before anything starts."""
+    where = f"setting retention.{entity}.{name}"
+    if not isinstance(given, Mapping):
+        raise SetupError(f"{where}: a table with active_days, grace_days, disposal, timer")
+    try:
+        policy = msgspec.convert({**base, **given}, Policy)
+    except msgspec.ValidationError as error:
+        raise SetupError(f"{where}: {error}") from None
+    if entity == "memory" and policy.disposal == "HARD_DELETE":
+        raise SetupError(f"{where}.disposal: persistent memory is never hard-deleted; the most is STRIP_PAYLOAD")
+    if entity == "scoped_memory" and policy.timer != "none":
+        raise SetupError(f"{where}.timer: memory of sessions and threads ends with them, and by no timer")
+    return policy
