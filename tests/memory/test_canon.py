@@ -75,10 +75,10 @@ async def test_a_rule_is_known_however_it_is_spelt(app: App, workspace: Workspac
     """With a sign that is not seen between its letters, or in letters as wide as they are high."""
     text = RULE.translate(WIDE) if sign is None else sign.join(RULE)
     await with_rule(app, workspace)
-    with pytest.raises(InvalidInput, match="rule R-12, 1.00 alike"):
+    with pytest.raises(InvalidInput, match=r"rule R-12, 1\.00 alike"):
         await app.memory.remember(workspace.user("ann"), copy(text))
     await app.memory.set_rule(workspace.admin, "w2", "R-13", text)
-    with pytest.raises(InvalidInput, match="rule R-13, 1.00 alike"):
+    with pytest.raises(InvalidInput, match=r"rule R-13, 1\.00 alike"):
         await app.memory.remember(workspace.user("ann"), copy(world="w2"))
     assert [rule[1] for rule in await app.memory.rules(workspace.admin.scope, "w2")] == [text]
 

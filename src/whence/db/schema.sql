@@ -54,6 +54,14 @@ CREATE TYPE whence.remembered AS (
 
 ALTER TYPE whence.remembered OWNER TO whence_owner;
 
+CREATE FUNCTION whence.as_compared(said text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    SELECT lower(btrim(regexp_replace(whence.as_read(said), '\s+', ' ', 'g')));
+$$;
+
+ALTER FUNCTION whence.as_compared(said text) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.as_read(said text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$

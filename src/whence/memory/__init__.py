@@ -308,8 +308,10 @@ class Memory:
             kinds=_listed(asked.kinds),
             session_id=asked.session_id,
             run_id=run_id,
-            subject_key=asked.subject and _literal(normal(asked.subject)) + BETWEEN,
-            predicate_key=asked.predicate and BETWEEN + _literal(normal(asked.predicate)) + BETWEEN,
+            subject=asked.subject,
+            subject_key=asked.subject and normal(asked.subject),
+            predicate=asked.predicate,
+            predicate_key=asked.predicate and normal(asked.predicate),
             as_of=asked.as_of or self._clock(),
             known_at=asked.known_at,
             before=MAX_POSITION if before is None else before,
@@ -318,7 +320,10 @@ class Memory:
         held = "memories_held" if scope.user_id is None else "memories_held_by_user"
         rows = await (await tx.execute(_SQL[held], values, binary=True)).fetchall()
         found = list(map(_memory, rows))
-        return found if asked.known_at is None else await self._as_sure_as_then(tx, scope, found, asked.known_at)
+        if asked.known_at is None:
+            return found
+        found = await self._as_sure_as_then(tx, scope, found, asked.known_at)
+        return await self._with_ends_known(tx, scope, found, asked.known_at)
 
     async def _as_sure_as_then(
         self, tx: Tx, scope: Scope, found: list[StoredMemory], known_at: datetime
@@ -335,6 +340,18 @@ class Memory:
             else replace(memory, fact=replace(memory.fact, confidence=reduce(_corroborated, told[memory.memory_id])))
             for memory in found
         ]
+
+    async def _with_ends_known(
+        self, tx: Tx, scope: Scope, found: list[StoredMemory], known_at: datetime
+    ) -> list[StoredMemory]:
+        """With the ends that were known by then, instead of those that were learnt later."""
+        late = [memory.memory_id for memory in found if memory.invalidated_at and memory.invalidated_at > known_at]
+        ends: dict[UUID, tuple[datetime, datetime, UUID]] = {}
+        if late:
+            values = _values(scope, ids=late, known_at=known_at)
+            rows = await (await tx.execute(_SQL["ends_known"], values, binary=True)).fetchall()
+            ends = {row[0]: row[1:] for row in rows}
+        return [_as_known(memory, ends, known_at) for memory in found]
 
     # --- runs and episodes ------------------------------------------------------------------------------------------
 
@@ -495,6 +512,17 @@ def _memory(row: tuple[Any, ...]) -> StoredMemory:
     return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
 
 
+def _as_known(
+    memory: StoredMemory, ends: dict[UUID, tuple[datetime, datetime, UUID]], known_at: datetime
+) -> StoredMemory:
+    if memory.superseded_at is not None and memory.superseded_at > known_at:
+        memory = replace(memory, superseded_at=None, superseded_by=None)
+    if memory.invalidated_at is not None and memory.invalidated_at > known_at:
+        ended, learnt, by = ends.get(memory.memory_id, (None, None, None))
+        memory = replace(memory, invalid_at=ended, invalidated_at=learnt, invalidated_by=by)
+    return memory
+
+
 def _corroborated(before: float, by: float) -> float:
     """Sources that do not know of each other: the chance that both are wrong. As the database reckons it."""
     return 1 - (1 - before) * (1 - by)
@@ -554,11 +582,6 @@ def _values(scope: Scope, **values: object) -> dict[str, object]:
 
 def _listed(values: Sequence[str] | None) -> list[str] | None:
     return None if values is None else list(values)
-
-
-def _literal(text: str) -> str:
-    """For LIKE."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def _check_moments(**moments: datetime | None) -> None:

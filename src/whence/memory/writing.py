@@ -201,8 +201,9 @@ def _is_seen(sign: str) -> bool:
     return unicodedata.category(sign) != "Cf"
 
 
-def _hash_of(*parts: str) -> str:
-    return hashlib.sha256(BETWEEN.join(map(normal, parts)).encode()).hexdigest()
+def _hash_of(text: str, *ids: str) -> str:
+    """Of the text as it is compared, and of ids as they are."""
+    return hashlib.sha256(BETWEEN.join((normal(text), *ids)).encode()).hexdigest()
 
 
 def _keys(drafted: Draft) -> tuple[str | None, str | None]:

@@ -32,6 +32,11 @@ CREATE FUNCTION whence.as_read(said text) RETURNS text LANGUAGE sql IMMUTABLE ST
             '\U00013430-\U0001343F\U0001BCA0-\U0001BCA3\U0001D173-\U0001D17A\U000E0000-\U000E0FFF]+',
         '', 'g');
 $$;
+-- How names in facts are compared where no key says it. Lower case is what every database has for Python's folding: it
+-- does not take ß for ss.
+CREATE FUNCTION whence.as_compared(said text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT lower(btrim(regexp_replace(whence.as_read(said), '\s+', ' ', 'g')));
+$$;
 DROP INDEX whence.canon_rules_alike;
 CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (whence.as_read(body) gin_trgm_ops);
 
