@@ -86,6 +86,8 @@ async def test_a_procedure_is_shown_with_what_it_is_for(app: App, workspace: Wor
     ann = workspace.user("ann")
     done = await app.memory.remember(ann, note("tag, then push", kind="procedural", key="release"))
     assert (await app.memory.get(ann.scope, done.memory_id)).key == "release"
+    spelt = await app.memory.remember(ann, note("boil, then wait", kind="procedural", key="  Brew   TEA "))
+    assert (await app.memory.get(ann.scope, spelt.memory_id)).key == "brew tea"
 
 
 @pytest.mark.parametrize("who", ["ann", None])
