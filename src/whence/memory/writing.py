@@ -331,7 +331,7 @@ def check_name(field: str, text: str, limit: int) -> None:
 
 
 def check_clean(profile_name: str, profile: Profile, **names: str | None) -> None:
-    """Something is found by its name, so nothing is taken out of one: what a rule replaces elsewhere is refused here."""
+    """Something is found by its name, so nothing is taken out of one: what is replaced elsewhere is refused here."""
     for field, text in names.items():
         found = sanitise(text, profile.sanitise).found if text is not None else {}
         if found:
