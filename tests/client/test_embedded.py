@@ -13,7 +13,7 @@ import pytest
 
 from conftest import clean_environment, serving, whence
 from whence import AsyncWhence, Whence
-from whence.errors import InvalidInput, NotFound, SetupError, WhenceError
+from whence.errors import InvalidInput, NotFound, SetupError, Unavailable, WhenceError
 
 NOTE: dict[str, Any] = {"agent": "concierge", "tier": "persistent", "kind": "semantic"}
 PLACE = {"event_type": "tool.execute", "session_id": "s1", "trace_id": "t1"}
@@ -197,7 +197,7 @@ def test_closing_ends_streams_and_further_calls(home: Path) -> None:
         try:
             for _ in client.follow():
                 started.set()
-        except (WhenceError, RuntimeError) as error:
+        except WhenceError as error:
             failed.append(error)
 
     started = threading.Event()
@@ -210,7 +210,7 @@ def test_closing_ends_streams_and_further_calls(home: Path) -> None:
     assert not thread.is_alive()
     assert failed
     assert not living()
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(Unavailable, match="closed"):
         client.health()
 
 

@@ -92,7 +92,10 @@ async def test_a_memory_is_told_read_explained_recalled_and_forgotten(ann: Any) 
     assert (memory.text, memory.valid_at, memory.importance) == ("Ann drinks tea", early, 0.7)
     now = await ann.remember("Ann drinks coffee", **NOTE, fact=wire.Fact("Ann", "drinks", "coffee"))
     assert now.superseded == (done.memory_id,)
-    assert [item.text for item in await ann.history(now.memory_id)] == ["Ann drinks tea", "Ann drinks coffee"]
+    assert [item.text for item in (await ann.history(now.memory_id)).memories] == [
+        "Ann drinks tea",
+        "Ann drinks coffee",
+    ]
     page = await ann.memories(subject="ann", as_of=early + timedelta(days=1), limit=5, tier="persistent")
     assert [item.memory_id for item in page.memories] == [done.memory_id]
     recalled = await ann.recall(subject="Ann", kinds=["semantic"], top_k=3)

@@ -199,6 +199,16 @@ async def test_facts_follow_one_another_in_time_whatever_the_order_of_learning(a
     ]
 
 
+@pytest.mark.parametrize(("order", "holds"), [((1, 15, 8), "Oslo"), ((1, 8, 15), "Rome")])
+async def test_a_telling_that_agrees_is_counted_and_no_moment_of_its_own(
+    app: App, workspace: Workspace, order: tuple[int, ...], holds: str
+) -> None:
+    where = {1: "Rome", 8: "Oslo", 15: "Rome"}
+    for number in order:
+        await app.memory.remember(workspace.user("ann"), lives(where[number], valid_at=day(number)))
+    assert [kept.text for kept in await current(app, workspace, as_of=day(20))] == [f"Ann lives in {holds}"]
+
+
 async def test_a_history_is_read_page_by_page(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     for number in (5, 1, 3, 4, 2):
