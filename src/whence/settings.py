@@ -1,13 +1,14 @@
 """Settings: defaults, then `whence.toml` in the data directory, then `WHENCE_…` variables, then flags."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from whence.errors import SetupError
 
@@ -104,6 +105,8 @@ def load_settings(flags: Mapping[str, object | None]) -> Settings:
         return Settings(**(in_file | given))
     except ValidationError as error:
         raise SetupError(_explain(error)) from None
+    except SettingsError as error:
+        raise SetupError(_not_json(error)) from None
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -115,6 +118,12 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise SetupError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SetupError(f"{path} is not valid TOML: {error}") from error
+
+
+def _not_json(error: SettingsError) -> str:
+    """The library reads what is not a single value, as JSON, before it looks at anything else."""
+    found = re.search(r'field "(\w+)"', str(error))
+    return f"variable WHENCE_{found[1].upper()}: is not valid JSON" if found else "a variable WHENCE_… is not valid"
 
 
 def _explain(error: ValidationError) -> str:

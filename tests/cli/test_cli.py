@@ -130,6 +130,9 @@ def test_config_shows_settings_without_secrets(folder: Path) -> None:
     [
         ({"WHENCE_PORT": "hunter2"}, "whence: setting port: "),
         ({"WHENCE_LOG_LEVEL": "loud"}, "whence: setting log_level: "),
+        ({"WHENCE_PROFILES": "hunter2"}, "whence: variable WHENCE_PROFILES: is not valid JSON"),
+        ({"WHENCE_AGENTS": '{"hunter2'}, "whence: variable WHENCE_AGENTS: is not valid JSON"),
+        ({"WHENCE_AGENTS": '["hunter2"]'}, "whence: setting agents: "),
         ({"WHENCE_DATABASE_URL": "postgresql://me:hunter2@127.0.0.1:1/x"}, "whence: the database cannot be reached: "),
         ({"WHENCE_DATABASE_URL": "hunter2 is no url"}, "whence: "),
     ],

@@ -108,6 +108,12 @@ async def test_a_long_list_is_told_in_pages_and_a_long_text_is_cut(
     assert "first" in whence("memory", "list", *more.split()[1:], *where).stdout
 
 
+def test_who_was_remembered_for_needs_no_account_to_be_asked_for(where: tuple[str | Path, ...]) -> None:
+    done = whence("remember", "likes tea", "--user", "nobody-known", *where)
+    assert done.returncode == 0, done.stderr
+    assert "likes tea" in whence("memory", "list", "--user", "nobody-known", *where).stdout
+
+
 async def test_a_memory_is_shown_with_its_history_and_forgotten(
     app: App, workspace: Workspace, where: tuple[str | Path, ...]
 ) -> None:
@@ -136,6 +142,7 @@ async def test_what_was_called_wrongly_or_is_not_there_is_told(
 ) -> None:
     for arguments, said in (
         (("memory", "show", str(uuid.uuid4())), "whence: there is no such memory\n"),
+        (("memory", "list", "--user", "\x1b"), "whence: user_id: 1 to 256 printable characters\n"),
         (("memory", "list", "--user", "eve"), f"whence: there is no user eve in the workspace {where[1]}\n"),
         (("explain", str(uuid.uuid4()), "-u", "eve"), f"whence: there is no user eve in the workspace {where[1]}\n"),
         (("memory", "list", "--agent", ""), "whence: agent: 1 to 256 characters\n"),

@@ -37,9 +37,22 @@ async def test_a_run_is_started_told_of_and_ended(
     whole = json.loads(whence("run", "show", run["run_id"], "--json", *ann).stdout)
     assert (whole["status"], [episode["text"] for episode in whole["episodes"]]) == ("completed", ["looked it up"])
     assert "looked it up" in whence("run", "episodes", "gateway", *ann).stdout
+    again = whence("run", "complete", run["run_id"], "--output", "43", *ann)
+    assert again.stdout == ended.stdout + "it had ended before: nothing has changed\n"
     for verb, more in (("fail", ()), ("episode", ("x",))):
         late = whence("run", verb, run["run_id"], *more, *ann)
         assert (late.returncode, late.stderr) == (1, "whence: the run is completed\n")
+
+
+def test_what_was_taken_out_is_told(where: tuple[str | Path, ...]) -> None:
+    card = '"4111 1111 1111 1111"'
+    iban = '"DE89370400440532013000"'
+    started = whence("run", "start", "sdr", "one", "--input", iban, *where).stdout.splitlines()
+    assert started[1:] == ["taken out: 1 x iban"]
+    run_id = started[0].split()[1].strip(",")
+    refused = whence("run", "complete", run_id, "--output", card, *where)
+    assert refused.stderr == "whence: output: holds what the profile sdr refuses: card\n"
+    assert whence("run", "complete", run_id, "--output", iban, *where).stdout.endswith("taken out: 1 x iban\n")
 
 
 async def test_runs_are_listed_the_newest_first(app: App, workspace: Workspace, where: tuple[str | Path, ...]) -> None:

@@ -72,3 +72,4 @@ def test_what_is_wrong_is_told(where: tuple[str | Path, ...]) -> None:
         done = whence("workflow", *arguments, *where)
         assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
     assert whence("workflow", "outcome", str(uuid.uuid4()), "1.1", *where).returncode == 2
+    assert whence("workflow", "add", "planner", "refunds", "fast", "{", *where).returncode == 2

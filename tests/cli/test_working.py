@@ -69,8 +69,6 @@ async def test_a_user_has_working_memory_of_their_own(app: App, workspace: Works
 
 def test_what_is_wrong_is_one_line(working: Command) -> None:
     for arguments, said in (
-        (("set", "planner", "run-7", "k", "hello"), "whence: value: is not valid JSON: "),
-        (("set", "planner", "run-7", "k", b'"\xff"'), "whence: value: is not valid JSON: "),
         (("set", "planner", "run-7", b"\xff", "1"), "whence: key: is not valid Unicode\n"),
         (("set", "planner", "", "k", "1"), "whence: instance: 1 to 256 characters\n"),
         (("delete", "planner", "run-7", "nothing"), "whence: there is no such key, or it has expired\n"),
@@ -79,6 +77,10 @@ def test_what_is_wrong_is_one_line(working: Command) -> None:
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(said)
         assert done.stderr.count("\n") == 1
+    for value in ("hello", b'"\xff"', "NaN", "[" * 100_000):
+        wrong = working.run("set", "planner", "run-7", "k", value)
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert "is not valid JSON; a text needs its quotes" in wrong.stderr
 
 
 async def test_a_terminal_is_not_told_what_to_do(app: App, workspace: Workspace, working: Command) -> None:

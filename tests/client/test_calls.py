@@ -1,8 +1,10 @@
 """Calls as values: paths, attempts and the frames of a stream."""
 
+import math
 import uuid
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 import httpx
 import msgspec
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given as given_that
 from hypothesis import strategies as st
 
+from whence import AsyncWhence, Whence
 from whence.client.calls import (
     MAX_ATTEMPTS,
     MAX_PAUSE_SECONDS,
@@ -17,12 +20,14 @@ from whence.client.calls import (
     Frames,
     at,
     authorization,
+    base_of,
     failure_of,
+    post,
+    put,
     read,
-    server_url,
 )
 from whence.errors import InvalidInput, Overloaded, Unauthenticated, Unavailable, WhenceError
-from whence.wire import StoredEvent
+from whence.wire import Fact, Remember, StoredEvent
 
 BASE = httpx.URL("http://joe:secret@example.test:8010/api")
 
@@ -134,21 +139,60 @@ def test_every_failure_becomes_an_error_of_ours(status: int, content: bytes, kin
     assert "secret" not in str(error)
 
 
-@pytest.mark.parametrize("key", ["", "  ", "with space", "line\nbreak", "ž", "a\x00b"])
-def test_a_key_that_cannot_be_one_is_refused_and_not_quoted(key: str) -> None:
+@pytest.mark.parametrize("key", ["", "  ", "with space", "line\nbreak", "ž", "a\x00b", None, 5])
+def test_a_key_that_cannot_be_one_is_refused_and_not_quoted(key: object) -> None:
     with pytest.raises(InvalidInput) as caught:
         authorization(key)
     assert [error.field for error in caught.value.errors] == ["key"]
-    assert not key.strip() or key not in str(caught.value)
+    assert not str(key).strip() or str(key) not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:8010", "localhost:8010", "http://", "ftp://joe:secret@host", "http://joe:secret@host:port"]
+    "url",
+    ["nonsense", "", "127.0.0.1:8010", "localhost:8010", "http://", "ftp://x", "http://x:p", "http://\ud800", None],
 )
-def test_a_url_that_cannot_be_one_is_refused_and_not_quoted(url: str) -> None:
-    with pytest.raises(InvalidInput, match="url: must be that of a server") as caught:
-        server_url(url)
-    assert [error.field for error in caught.value.errors] == ["url"]
+def test_an_address_that_cannot_be_one_is_refused_when_the_client_is_made(url: Any) -> None:
+    for kind in (AsyncWhence, Whence):
+        with pytest.raises(InvalidInput, match="url: must be one such as http://"):
+            kind(url, key="uk_w.abc.s")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_has_not_is_refused_by_its_field(number: float) -> None:
+    fact = Fact("a", "b", "c", number)
+    told = Remember(agent="a", tier="persistent", kind="semantic", text="t", fact=fact)
+    for body, field in (
+        ({"importance": number}, "importance"),
+        ({"fact": {"confidence": number}}, "fact.confidence"),
+        ({"fact": fact}, "fact.confidence"),
+        ({"memories": [{"text": "x"}, told]}, "memories[1].fact.confidence"),
+        ({"embedding": (0.5, number)}, "embedding[1]"),
+        ({"value": number}, "value"),
+    ):
+        for make in (lambda body=body: post("/p", str, body), lambda body=body: put("/p", str, body)):
+            with pytest.raises(InvalidInput, match="is not a finite number") as caught:
+                make()
+            assert [error.field for error in caught.value.errors] == [field]
+    assert put("/p", str, {"value": [None, 1.5, "null"]}).body == b'{"value":[null,1.5,"null"]}'
+
+
+def test_half_a_character_is_refused_by_its_field() -> None:
+    for make, field in (
+        (lambda: post("/p", str, {"text": "a\ud800"}), "text"),
+        (lambda: put("/p", str, {"value": {"a": ["\udc00"]}}), "value.a[0]"),
+        (lambda: put("/p", str, {"value": {"\udc00": 1}}), "value"),
+        (lambda: read("/p", str, {"agent": "\ud800"}), "agent"),
+        (lambda: at("/v1/canon/{}", "\ud800"), "path"),
+    ):
+        with pytest.raises(InvalidInput, match="is not valid Unicode") as caught:
+            make()
+        assert [error.field for error in caught.value.errors] == [field]
+
+
+@pytest.mark.parametrize("url", ["ftp://joe:secret@host", "http://joe:secret@host:port"])
+def test_an_address_that_is_refused_is_not_quoted(url: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        base_of(url)
     assert "secret" not in str(caught.value)
 
 

@@ -210,7 +210,7 @@ def test_closing_ends_streams_and_further_calls(home: Path) -> None:
     assert not thread.is_alive()
     assert [str(error) for error in failed] == ["this Whence was closed before it had answered"]
     assert not living()
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(Unavailable, match="closed"):
         client.health()
 
 

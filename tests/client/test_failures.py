@@ -64,6 +64,14 @@ async def test_a_server_that_is_not_there_is_told_with_what_to_do(opened: Any, a
         assert ann_key not in "".join(traceback.format_exception(caught.value))
 
 
+async def test_a_client_that_was_closed_says_so(opened: Any, server: Server, ann_key: str) -> None:
+    client = opened(server.url, ann_key)
+    await client.close()
+    for act in (client.health(), anext(client.follow())):
+        with pytest.raises(Unavailable, match="this client was closed"):
+            await act
+
+
 async def test_what_is_no_whence_is_told(opened: Any, ann_key: str, network: Any) -> None:
     client = opened(network.url, ann_key)
     network.answer = (200, b"<html>hello</html>")

@@ -289,6 +289,7 @@ def test_half_a_character_costs_only_its_own_item(admin: httpx.Client) -> None:
     assert answer.status_code == 200, answer.text
     first, second = answer.json()["results"]
     assert (first["status"], second["status"]) == ("rejected", "accepted")
+    assert "half of a surrogate pair" in first["errors"][0]["message"]
 
 
 def test_a_client_that_goes_away_in_the_middle_is_not_a_fault_of_the_server(

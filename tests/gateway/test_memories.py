@@ -150,6 +150,25 @@ def test_a_body_that_must_say_something_is_not_left_out(ann: httpx.Client, metho
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_body")
 
 
+@pytest.mark.parametrize("said", ["5", "1.5", "-5", "1e9", " 5"])
+def test_a_number_is_no_time_in_a_query_as_in_a_body(ann: httpx.Client, said: str) -> None:
+    for name in ("as_of", "known_at"):
+        answer = ann.get("/v1/memories", params={name: said})
+        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, name)
+        assert ann.post("/v1/recall", content=f'{{"{name}": {said}}}').status_code == 422
+
+
+@pytest.mark.parametrize("text", ["\\ud800", "\\udc00 and more", "\\ud800\\u0041"])
+def test_half_a_character_is_told_as_such(ann: httpx.Client, text: str) -> None:
+    body = json.dumps(note("HALF")).replace("HALF", text)
+    for content in (body, f'{{"memories": [{body}]}}'):
+        answer = ann.post("/v1/memories", content=content)
+        assert answer.status_code == 400
+        assert "one half of a surrogate pair" in answer.json()["detail"]
+    cut = ann.post("/v1/memories", content='{"text": "a')
+    assert cut.json()["detail"] == "the body is not valid JSON: Input data was truncated"
+
+
 def test_what_is_somebody_elses_is_not_there(ann: httpx.Client, bob: httpx.Client) -> None:
     done = ann.post("/v1/memories", json=note()).json()
     run = ann.post("/v1/runs", json={"agent": "gateway", "instance": "i"}).json()

@@ -4,9 +4,11 @@ import msgspec
 import psycopg
 import pytest
 from psycopg import Connection
+from psycopg.conninfo import make_conninfo
 
 from conftest import Workspace
 from whence.app import App
+from whence.db.embedded import SUPERUSER, EmbeddedServer
 from whence.errors import InvalidInput, NotFound
 from whence.wire import Fact, Kind, Remember
 
@@ -55,10 +57,30 @@ async def test_the_object_of_a_fact_is_guarded_as_its_text_is(app: App, workspac
         world_id_context="w1",
         fact=Fact("the gate", "does", RULE),
     )
-    with pytest.raises(InvalidInput, match="rule R-12"):
+    with pytest.raises(InvalidInput, match="rule R-12") as caught:
         await app.memory.remember(workspace.user("ann"), told)
+    assert caught.value.errors[0].field == "fact.object"
     short = msgspec.structs.replace(told, fact=Fact("the gate", "does", RULE[:99]))
     assert (await app.memory.remember(workspace.user("ann"), short)).status == "stored"
+
+
+WIDE = str.maketrans({chr(letter): chr(letter + 0xFEE0) for letter in range(0x21, 0x7F)})
+
+
+UNSEEN = ("\u200b", "\u00ad", "\u2060", "\ufe0f", "\u034f", "\u3164", "\U000e0041")
+
+
+@pytest.mark.parametrize("sign", [*UNSEEN, None], ids=ascii)
+async def test_a_rule_is_known_however_it_is_spelt(app: App, workspace: Workspace, sign: str | None) -> None:
+    """With a sign that is not seen between its letters, or in letters as wide as they are high."""
+    text = RULE.translate(WIDE) if sign is None else sign.join(RULE)
+    await with_rule(app, workspace)
+    with pytest.raises(InvalidInput, match=r"rule R-12, 1\.00 alike"):
+        await app.memory.remember(workspace.user("ann"), copy(text))
+    await app.memory.set_rule(workspace.admin, "w2", "R-13", text)
+    with pytest.raises(InvalidInput, match=r"rule R-13, 1\.00 alike"):
+        await app.memory.remember(workspace.user("ann"), copy(world="w2"))
+    assert [rule.body for rule in await app.memory.rules(workspace.admin.scope, "w2")] == [text]
 
 
 async def test_what_was_told_before_its_rule_is_not_told_again(app: App, workspace: Workspace) -> None:
@@ -117,6 +139,34 @@ async def test_the_database_refuses_it_whoever_writes(
     with pytest.raises(psycopg.errors.CheckViolation) as caught:
         owner.execute("UPDATE whence.memories SET body = %s WHERE length(body) = 99", (RULE,))
     assert caught.value.sqlstate == "23514"
+
+
+async def test_a_row_that_becomes_semantic_or_of_the_world_is_guarded(
+    app: App, workspace: Workspace, owner: Connection
+) -> None:
+    await with_rule(app, workspace)
+    as_workspace(owner, workspace.workspace_id)
+    values = {"workspace": workspace.workspace_id, "tier": "persistent", "body": RULE}
+    owner.execute(INSERT, {**values, "kind": "semantic", "world": "w2"})
+    owner.execute(INSERT, {**values, "kind": "episodic", "world": "w1"})
+    for change in ("world_id_context = 'w1' WHERE kind = 'semantic'", "kind = 'semantic' WHERE kind = 'episodic'"):
+        with pytest.raises(psycopg.errors.CheckViolation, match="R-12"):
+            owner.execute(f"UPDATE whence.memories SET {change}".encode())
+
+
+async def test_whom_row_level_security_does_not_bind_the_guard_does(
+    app: App, workspace: Workspace, postgres: EmbeddedServer
+) -> None:
+    await with_rule(app, workspace)
+    values = {"workspace": workspace.workspace_id, "tier": "persistent", "kind": "semantic", "world": "w1"}
+    password = (postgres.data_dir / f"{SUPERUSER}.password").read_text()
+    login = make_conninfo(postgres.owner_conninfo, user=SUPERUSER, password=password)
+    with psycopg.connect(login, autocommit=True) as superuser:
+        with pytest.raises(psycopg.errors.CheckViolation, match="R-12"):
+            superuser.execute(INSERT, {**values, "body": RULE})
+        superuser.execute("SET app.workspace_id = 'somebody-else'")
+        with pytest.raises(psycopg.errors.CheckViolation, match="R-12"):
+            superuser.execute(INSERT, {**values, "body": RULE})
 
 
 async def test_another_workspace_learns_nothing_of_the_rules(app: App, workspace: Workspace, owner: Connection) -> None:

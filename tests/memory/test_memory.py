@@ -18,6 +18,7 @@ from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
 from whence.graph import Bounds
 from whence.ledger.payloads import canonical
 from whence.memory import _SQL, MAX_HISTORY
+from whence.memory.profiles import Profiles
 from whence.wire import Fact, Kind, Recall, Remember, StoredMemory
 
 
@@ -85,6 +86,8 @@ async def test_a_procedure_is_shown_with_what_it_is_for(app: App, workspace: Wor
     ann = workspace.user("ann")
     done = await app.memory.remember(ann, note("tag, then push", kind="procedural", key="release"))
     assert (await app.memory.get(ann.scope, done.memory_id)).key == "release"
+    spelt = await app.memory.remember(ann, note("boil, then wait", kind="procedural", key="  Brew   TEA "))
+    assert (await app.memory.get(ann.scope, spelt.memory_id)).key == "brew tea"
 
 
 @pytest.mark.parametrize("who", ["ann", None])
@@ -97,8 +100,9 @@ async def test_a_page_is_read_by_the_index_and_not_by_looking_at_all(
         await app.memory.remember_all(workspace.user("ann"), notes)
     scope = Scope(workspace.workspace_id, who)
     name = "memories_held" if who is None else "memories_held_by_user"
-    unasked = ("agent", "tiers", "kinds", "session_id", "run_id", "subject_key", "predicate_key", "known_at")
-    values = dict.fromkeys(unasked) | {
+    unasked = ("agent", "tiers", "kinds", "session_id", "run_id", "known_at")
+    facts = ("subject", "subject_key", "predicate", "predicate_key")
+    values = dict.fromkeys((*unasked, *facts)) | {
         "workspace_id": workspace.workspace_id,
         "user_id": who,
         "as_of": datetime.now(UTC),
@@ -193,6 +197,16 @@ async def test_facts_follow_one_another_in_time_whatever_the_order_of_learning(a
         ("Bern", day(3), day(5)),
         ("Oslo", day(5), None),
     ]
+
+
+@pytest.mark.parametrize(("order", "holds"), [((1, 15, 8), "Oslo"), ((1, 8, 15), "Rome")])
+async def test_a_telling_that_agrees_is_counted_and_no_moment_of_its_own(
+    app: App, workspace: Workspace, order: tuple[int, ...], holds: str
+) -> None:
+    where = {1: "Rome", 8: "Oslo", 15: "Rome"}
+    for number in order:
+        await app.memory.remember(workspace.user("ann"), lives(where[number], valid_at=day(number)))
+    assert [kept.text for kept in await current(app, workspace, as_of=day(20))] == [f"Ann lives in {holds}"]
 
 
 async def test_a_history_is_read_page_by_page(app: App, workspace: Workspace) -> None:
@@ -368,6 +382,48 @@ async def test_what_was_known_stays_what_was_known(app: App, workspace: Workspac
     assert [kept.text for kept in await current(app, workspace, as_of=day(7))] == ["Ann lives in Bern"]
 
 
+async def test_an_end_that_was_learnt_later_is_not_told_of_what_was_known(app: App, workspace: Workspace) -> None:
+    ann, moments, tellings = workspace.user("ann"), [], []
+    for number, where in ((1, "Rome"), (9, "Oslo"), (5, "Bern")):
+        tellings.append(await app.memory.remember(ann, lives(where, valid_at=day(number))))
+        moments.append(app.clock())
+    ends = []
+    for then in moments:
+        [rome] = await current(app, workspace, known_at=then, as_of=day(3))
+        ends.append((rome.invalid_at, rome.invalidated_by))
+        assert rome.invalidated_at is None or rome.invalidated_at <= then
+    assert ends == [(None, None), (day(9), tellings[1].memory_id), (day(5), tellings[2].memory_id)]
+    for text in ("tag, then push", "push, then tag"):
+        await app.memory.remember(ann, note(text, kind="procedural", key="release"))
+        moments.append(app.clock())
+    [first] = await current(app, workspace, known_at=moments[-2], kinds=("procedural",))
+    assert (first.text, first.superseded_at, first.superseded_by) == ("tag, then push", None, None)
+
+
+async def test_facts_that_accumulate_are_found_by_what_they_are_about(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = {"persistent": {"semantic": "dominant"}}
+    lists = {"lists": {"cells": cells, "conflict": {"semantic": "accumulate"}}}
+    monkeypatch.setattr(app.memory, "profiles", Profiles(lists, {}))
+    ann = workspace.user("ann")
+    for fact in (Fact("Ann", "Likes", "tea"), Fact("  ANN\u200b", "likes", "cake"), Fact("Bob", "likes", "tea")):
+        await app.memory.remember(ann, note(f"{fact.subject} likes {fact.object}", agent="lists", fact=fact))
+    for scope in (ann.scope, workspace.admin.scope):
+        for asked, count in (({"subject": "ann"}, 2), ({"predicate": "LIKES"}, 3), ({"subject": "A_n"}, 0)):
+            assert len((await app.memory.page(scope, Recall(**asked))).memories) == count
+    assert len((await app.memory.recall(ann, Recall(subject="Ann", predicate="likes"))).hits) == 2
+
+
+async def test_only_facts_are_found_by_subject_and_predicate(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    await app.memory.remember(ann, note("tag, then push", kind="procedural", key="Ann"))
+    await app.memory.remember(ann, lives("Rome", world_id_context="earth", subject_id="bob"))
+    for asked in ({"predicate": "earth"}, {"predicate": "bob"}, {"subject": "lives in"}):
+        assert await current(app, workspace, **asked) == []
+    assert [kept.text for kept in await current(app, workspace, subject="ann")] == ["Ann lives in Rome"]
+
+
 async def test_values_that_were_taken_out_are_not_taken_for_the_same(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     cards = ("4111 1111 1111 1111", "5500 0000 0000 0004")
@@ -391,6 +447,13 @@ async def test_worlds_are_kept_apart(app: App, workspace: Workspace) -> None:
         "Ann lives in Oslo",
     }
     assert len(await current(app, workspace, predicate="lives in")) == 2
+
+
+@pytest.mark.parametrize("field", ["world_id_context", "subject_id"])
+async def test_ids_are_compared_as_they_are(app: App, workspace: Workspace, field: str) -> None:
+    for name in ("Mars", "mars"):
+        assert (await app.memory.remember(workspace.user("ann"), note(**{field: name}))).status == "stored"
+    assert (await app.memory.remember(workspace.user("ann"), note(**{field: "Mars"}))).status == "reinforced"
 
 
 async def test_who_told_it_is_who_said_it_and_not_whose_it_is(app: App, workspace: Workspace) -> None:

@@ -8,7 +8,7 @@ from psycopg import Connection
 
 from conftest import Workspace
 from whence.app import App
-from whence.errors import Conflict, InvalidInput, NotFound
+from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
 from whence.memory import MAX_EPISODES, WARNED_EPISODES
 from whence.wire import Remember
 
@@ -17,6 +17,7 @@ async def test_a_run_is_started_told_of_and_ended(app: App, workspace: Workspace
     ann = workspace.user("ann")
     run = await app.memory.start_run(ann, "gateway", "one", "triage", "s1", {"question": "why"})
     assert (run.status, run.turn) == ("running", 1)
+    assert await app.memory.run(ann.scope, run.run_id) == run
     for text in ("looked it up", "answered"):
         await app.memory.add_episode(ann, run.run_id, text)
     ended = await app.memory.end_run(ann, run.run_id, "completed", {"answer": 42})
@@ -31,7 +32,8 @@ async def test_the_first_end_of_a_run_counts(app: App, workspace: Workspace) -> 
     ann = workspace.user("ann")
     run = await app.memory.start_run(ann, "gateway", "one")
     first = await app.memory.end_run(ann, run.run_id, "failed", "no answer")
-    assert await app.memory.end_run(ann, run.run_id, "failed", "no answer") == first
+    for said in ("no answer", "another reason"):
+        assert await app.memory.end_run(ann, run.run_id, "failed", said) == first
     with pytest.raises(Conflict, match="the run is failed"):
         await app.memory.end_run(ann, run.run_id, "completed")
 
@@ -73,6 +75,18 @@ async def test_runs_of_a_shared_agent_are_everybodys(app: App, workspace: Worksp
     await app.memory.add_episode(workspace.user("bob"), run.run_id, "bob helped")
     [episode] = await app.memory.episodes(workspace.user("ann").scope, "sdr")
     assert (episode.text, episode.said_by) == ("bob helped", "bob")
+
+
+async def test_a_run_of_a_shared_agent_is_ended_by_who_started_it_or_an_administrator(
+    app: App, workspace: Workspace
+) -> None:
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    started = [await app.memory.start_run(who, "sdr", "one") for who in (ann, ann, workspace.admin)]
+    for run in started:
+        with pytest.raises(Forbidden, match="who started it or an administrator"):
+            await app.memory.end_run(bob, run.run_id, "failed")
+    assert (await app.memory.end_run(ann, started[0].run_id, "completed")).status == "completed"
+    assert (await app.memory.end_run(workspace.admin, started[1].run_id, "completed")).status == "completed"
 
 
 async def test_a_workspace_is_warned_before_it_has_all_its_episodes_and_then_refused(
@@ -138,6 +152,21 @@ async def test_what_a_run_is_given_and_gives_is_sanitised_by_the_profile_of_its_
     stored = (await app.ledger.page(ann.scope, 0, 100)).events
     kept = await app.ledger.payload(ann.scope, stored[-1].event_id)
     assert msgspec.json.decode(kept)["error"] == "declined: [card]"
+
+
+@pytest.mark.parametrize("agent", ["gateway", "operations"])
+async def test_names_are_searched_and_nothing_is_taken_out_of_them(app: App, workspace: Workspace, agent: str) -> None:
+    ann, card = workspace.user("ann"), "pay 4111 1111 1111 1111"
+    said = f"holds what the profile {agent} keeps out of memory: card"
+    with pytest.raises(InvalidInput, match=f"^task_type: {said}"):
+        await app.memory.start_run(ann, agent, "one", card)
+    for field, names in (("task_type", (card, "short")), ("name", ("triage", card))):
+        with pytest.raises(InvalidInput, match=f"^{field}: {said}"):
+            await app.workflows.add(ann, agent, *names, b"{}")
+    with pytest.raises(InvalidInput, match=f"^key: {said}"):
+        await app.memory.remember(
+            ann, Remember(agent=agent, tier="persistent", kind="procedural", text="ask first", key=card)
+        )
 
 
 async def test_what_the_profile_refuses_starts_and_ends_no_run(app: App, workspace: Workspace) -> None:

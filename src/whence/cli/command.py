@@ -13,9 +13,9 @@ import typer
 import uvloop
 
 from whence.app import DEFAULT_WORKSPACE, App, open_app
-from whence.db import embedded
+from whence.db import Scope, embedded
 from whence.errors import NotFound
-from whence.identity import ADMIN_USER, Principal
+from whence.identity import ADMIN_USER, Principal, check_user_id
 from whence.logs import configure_logs
 from whence.settings import Settings, load_settings
 
@@ -47,6 +47,12 @@ def json_value(text: str) -> Any:
         return msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         raise typer.BadParameter("is not valid JSON; a text needs its quotes: '\"hello\"'") from None
+
+
+def json_text(text: str) -> bytes:
+    """As it is written, so that its numbers keep their digits."""
+    json_value(text)
+    return text.encode()
 
 
 DataDir = Annotated[
@@ -103,9 +109,14 @@ class AsUser(InWorkspace):
         if self.user is None:
             return administrator
         roles = {row.user_id: row.role for row in await self.app.identity.list_users(self.workspace)}
-        if self.user not in roles:
+        if self.user not in roles and not await self._has_events(self.user):
             raise NotFound(f"there is no user {self.user} in the workspace {self.workspace}")
-        return Principal(self.workspace, self.user, is_admin=roles[self.user] == "admin")
+        return Principal(self.workspace, self.user, is_admin=roles.get(self.user) == "admin")
+
+    async def _has_events(self, user: str) -> bool:
+        """Whom an administrator writes for, and who uses Whence inside a program, may have no account."""
+        check_user_id(user)
+        return bool((await self.app.ledger.page(Scope(self.workspace, user), 0, 1)).events)
 
 
 _Call = TypeVar("_Call", bound=Call)

@@ -10,7 +10,17 @@ from rich.console import Console
 
 from whence.app import App
 from whence.cli.command import AsUser, Before, InWorkspace, command, moment
-from whence.cli.terminal import Pair, print_fields, print_json, print_pairs, print_plain, progress, shown, to_minute
+from whence.cli.terminal import (
+    Pair,
+    print_fields,
+    print_json,
+    print_pairs,
+    print_plain,
+    print_taken_out,
+    progress,
+    shown,
+    to_minute,
+)
 from whence.memory import MAX_PAGE_MEMORIES
 from whence.memory.profiles import DEFAULT_PROFILE
 from whence.memory.rebuild import MemoryReport, rebuild
@@ -61,8 +71,7 @@ def tell_remembered(done: Remembered) -> None:
     console.print(f"remembered as {done.memory_id}{known}")
     for memory_id in done.superseded:
         console.print(f"in place of   {memory_id}")
-    for category, count in (done.sanitised or {}).items():
-        console.print(f"taken out: {count} x {category.replace('_', ' ')}", style="yellow")
+    print_taken_out(done.sanitised)
     for warning in done.warnings:
         console.print(warning, style="yellow")
 

@@ -1,7 +1,7 @@
 """`whence run`: turns of agents and what happened in them, for people and scripts."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -9,7 +9,7 @@ import typer
 
 from whence.cli.command import AsUser, command, json_value
 from whence.cli.memory import PageSize, print_memories, tell_remembered
-from whence.cli.terminal import Pair, print_fields, print_json, print_pairs, print_plain, to_minute
+from whence.cli.terminal import Pair, print_fields, print_json, print_pairs, print_plain, print_taken_out, to_minute
 from whence.memory import DEFAULT_EPISODES
 from whence.wire import Recall, Run
 
@@ -75,8 +75,9 @@ async def start(
     run = await call.app.memory.start_run(principal, agent, instance, task_type, session, given)
     if call.as_json:
         print_json(run)
-    else:
-        print_plain(f"started {run.run_id}, turn {run.turn}")
+        return
+    print_plain(f"started {run.run_id}, turn {run.turn}")
+    print_taken_out(run.sanitised)
 
 
 @command(runs, "episode")
@@ -98,7 +99,7 @@ async def complete(
     output: Annotated[Any, typer.Option(parser=json_value, metavar="JSON", help="What came of it.")] = None,
 ) -> None:
     """The run has done its task."""
-    _tell(await call.app.memory.end_run(await call.principal(), run, "completed", output), call.as_json)
+    await _end(call, run, "completed", output)
 
 
 @command(runs, "fail")
@@ -108,7 +109,7 @@ async def fail(
     error: Annotated[Any, typer.Option(parser=json_value, metavar="JSON", help="What went wrong.")] = None,
 ) -> None:
     """The run has failed."""
-    _tell(await call.app.memory.end_run(await call.principal(), run, "failed", error), call.as_json)
+    await _end(call, run, "failed", error)
 
 
 @command(runs, "episodes")
@@ -121,11 +122,17 @@ async def episodes(call: AsUser, agent: Agent, limit: PageSize = DEFAULT_EPISODE
         print_memories(found)
 
 
-def _tell(run: Run, as_json: bool) -> None:
-    if as_json:
+async def _end(call: AsUser, run_id: UUID, status: Literal["completed", "failed"], content: Any) -> None:
+    principal = await call.principal()
+    before = await call.app.memory.run(principal.scope, run_id)
+    run = await call.app.memory.end_run(principal, run_id, status, content)
+    if call.as_json:
         print_json(run)
-    else:
-        print_plain(_state(run))
+        return
+    print_plain(_state(run))
+    print_taken_out(run.sanitised)
+    if before.ended_at is not None:
+        print_plain("it had ended before: nothing has changed")
 
 
 def _pair(run: Run) -> Pair:

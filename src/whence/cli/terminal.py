@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
@@ -61,6 +61,12 @@ def print_fields(*fields: tuple[str, object]) -> None:
     for name, value in fields:
         if value is not None:
             print_plain(f"{name:<12} {shown(str(value))}")
+
+
+def print_taken_out(sanitised: Mapping[str, int] | None) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for category, count in (sanitised or {}).items():
+        console.print(f"taken out: {count} x {category.replace('_', ' ')}", style="yellow")
 
 
 def shown(text: str) -> str:

@@ -7,8 +7,8 @@ from uuid import UUID
 import typer
 from rich.table import Column
 
-from whence.cli.command import AsUser, Before, command
-from whence.cli.terminal import harmless, id_column, print_json, print_plain, print_table, shown
+from whence.cli.command import AsUser, Before, command, json_text
+from whence.cli.terminal import harmless, id_column, print_json, print_plain, print_table, print_taken_out, shown
 from whence.memory.workflows import MAX_PAGE_WORKFLOWS
 from whence.wire import Workflow
 
@@ -24,15 +24,18 @@ async def add(
     agent: Agent,
     task_type: TaskType,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call the variant.")],
-    spec: Annotated[str, typer.Argument(metavar="JSON", help="How it is done: an object that the agent understands.")],
+    spec: Annotated[
+        bytes,
+        typer.Argument(parser=json_text, metavar="JSON", help="How it is done: an object that the agent understands."),
+    ],
 ) -> None:
     """Add a variant."""
-    given = spec.encode("utf-8", "surrogateescape")
-    added = await call.app.workflows.add(await call.principal(), agent, task_type, name, given)
+    added = await call.app.workflows.add(await call.principal(), agent, task_type, name, spec)
     if call.as_json:
         print_json(added)
-    else:
-        print_plain(f"added {added.workflow_id}")
+        return
+    print_plain(f"added {added.workflow_id}")
+    print_taken_out(added.sanitised)
 
 
 @command(workflows, "list")

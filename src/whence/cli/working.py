@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from whence.cli.command import AsUser, command
+from whence.cli.command import AsUser, command, json_text
 from whence.cli.terminal import harmless, print_json, print_plain, print_table, shown, to_second
 from whence.memory.working import DEFAULT_TTL_S, MAX_INSTANCE_BYTES, MAX_TTL_S, MIN_TTL_S
 
@@ -59,13 +59,13 @@ async def put(
     agent: Agent,
     instance: Instance,
     key: Key,
-    value: Annotated[str, typer.Argument(metavar="JSON", help="The value; a text needs its quotes: '\"hello\"'.")],
+    value: Annotated[
+        bytes, typer.Argument(parser=json_text, metavar="JSON", help="The value; a text needs its quotes: '\"hello\"'.")
+    ],
     ttl: Annotated[int, typer.Option(min=MIN_TTL_S, max=MAX_TTL_S, help="Seconds until it expires.")] = DEFAULT_TTL_S,
 ) -> None:
     """Put a value under a key, in place of what is there."""
-    # Bytes that are no text reach us as halves of characters; as bytes again they are refused like any other non-JSON.
-    given = value.encode("utf-8", "surrogateescape")
-    stored = await call.app.working.put((await call.principal()).scope, agent, instance, key, given, ttl)
+    stored = await call.app.working.put((await call.principal()).scope, agent, instance, key, value, ttl)
     if call.as_json:
         print_json(stored)
     else:

@@ -24,6 +24,8 @@ from whence.client.calls import (
     answer_of,
     at,
     authorization,
+    base_of,
+    check_open,
     delete,
     each_with_memory_id,
     ended_early,
@@ -32,7 +34,6 @@ from whence.client.calls import (
     post,
     put,
     read,
-    server_url,
     with_event_id,
     with_memory_id,
 )
@@ -99,7 +100,7 @@ class AsyncWhence:
     def __init__(self, url: str = DEFAULT_URL, *, key: str, timeout_s: float = TIMEOUT_SECONDS) -> None:
         self._embedded: Embedded | None = None
         self._http = httpx.AsyncClient(
-            base_url=server_url(url),
+            base_url=base_of(url),
             headers=authorization(key),
             timeout=timeout_s,
             limits=httpx.Limits(keepalive_expiry=KEPT_CONNECTION_SECONDS),
@@ -138,6 +139,7 @@ class AsyncWhence:
     async def _send(self, call: Call[T]) -> T:
         attempts = Attempts(call.repeatable)
         while True:
+            check_open(self._http)
             outcome: Outcome
             try:
                 outcome = await self._http.request(call.method, call.path, params=call.query, content=call.body)
@@ -180,6 +182,7 @@ class AsyncWhence:
         """Events past `after` as they are committed, without an end; a lost connection is taken up where it was."""
         after, attempts = asked.get("after"), Attempts(repeatable=True)
         while True:
+            check_open(self._http)
             call = read("/v1/events/stream", StoredEvent, {**asked, "after": after})
             frames, outcome = Frames(), ended_early()
             try:

@@ -1,10 +1,11 @@
 """Calls as values: what is sent, what comes back, which may be sent again. Nothing here talks to anybody."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 from urllib.parse import quote
 from uuid import UUID, uuid4
 
@@ -45,17 +46,17 @@ class Call(Generic[T]):
 
 def read(path: str, answer: type[T], asked: Mapping[str, Any] | None = None) -> Call[T]:
     """A question. It changes nothing, so it may always be repeated."""
-    query = {name: _in_query(value) for name, value in (asked or {}).items() if value is not None}
+    query = {name: _in_query(name, value) for name, value in (asked or {}).items() if value is not None}
     return Call("GET", path, answer, query, repeatable=True)
 
 
 def post(path: str, answer: type[T], body: Mapping[str, Any], repeatable: bool = False) -> Call[T]:
-    return Call("POST", path, answer, body=msgspec.json.encode(body), repeatable=repeatable)
+    return Call("POST", path, answer, body=_encoded(body), repeatable=repeatable)
 
 
 def put(path: str, answer: type[T], body: Mapping[str, Any]) -> Call[T]:
     """What is put twice is there once."""
-    return Call("PUT", path, answer, body=msgspec.json.encode(body), repeatable=True)
+    return Call("PUT", path, answer, body=_encoded(body), repeatable=True)
 
 
 def delete(path: str, repeatable: bool = False) -> Call[None]:
@@ -75,13 +76,52 @@ def _segment(name: Id) -> str:
         # On its way these would become a step to another path.
         message = "a name in a path must not be empty, `.` or `..`"
         raise InvalidInput(message, (FieldError("path", message),))
-    return quote(said, safe="")
+    return quote(_sendable("path", said), safe="")
 
 
-def _in_query(value: Any) -> str:
+def _in_query(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return value.isoformat() if isinstance(value, datetime) else _sendable(name, str(value))
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """As JSON. What JSON cannot say is told by its field, before anything is sent."""
+    try:
+        encoded = msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        _check_sendable("", msgspec.to_builtins(body))
+        raise
+    # A number that is none would have become null, so where there is no null there is no need to look.
+    if b"null" in encoded:
+        _check_sendable("", msgspec.to_builtins(body))
+    return encoded
+
+
+def _check_sendable(place: str, value: Any) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refused(place, "is not a finite number, and JSON has no other")
+    if isinstance(value, str):
+        _sendable(place, value)
+    elif isinstance(value, dict):
+        for name, part in cast("dict[object, Any]", value).items():
+            _sendable(place, str(name))
+            _check_sendable(f"{place}.{name}".lstrip("."), part)
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(cast("Sequence[Any]", value)):
+            _check_sendable(f"{place}[{index}]", part)
+
+
+def _sendable(place: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _refused(place, "is not valid Unicode: it has one half of a surrogate pair without the other") from None
+    return text
+
+
+def _refused(field: str, message: str) -> InvalidInput:
+    return InvalidInput(f"{field}: {message}", (FieldError(field, message),))
 
 
 def given(fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -111,26 +151,28 @@ def each_with_memory_id(memories: Iterable[Mapping[str, Any] | Remember]) -> lis
 # To whom, and who asks
 
 
-def authorization(key: str) -> dict[str, str]:
-    """Checked here, because what refuses a bad header further down quotes it."""
-    stripped = key.strip()
+def authorization(key: object) -> dict[str, str]:
+    """Checked here, because what refuses a bad header further down quotes it; `os.environ.get` may give no text."""
+    stripped = key.strip() if isinstance(key, str) else ""
     if _KEY_FORM.fullmatch(stripped) is None:
-        message = "is empty, or holds what no key of Whence holds"
-        raise InvalidInput(f"key: {message}", (FieldError("key", message),))
+        raise _refused("key", "is empty, or holds what no key of Whence holds")
     return {"Authorization": f"Bearer {stripped}"}
 
 
-def server_url(url: str) -> httpx.URL:
-    """Checked here, because without a scheme it would only be told that nothing can be reached."""
+def base_of(url: object) -> httpx.URL:
+    """Checked here, and not quoted: somebody may have put a password in."""
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        parsed = httpx.URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        # Not quoted: there may be a password in it.
-        message = f"must be that of a server, such as {DEFAULT_URL}"
-        raise InvalidInput(f"url: {message}", (FieldError("url", message),))
-    return parsed
+        base = httpx.URL(url) if isinstance(url, str) else httpx.URL()
+    except (httpx.InvalidURL, UnicodeError):
+        base = httpx.URL()
+    if base.scheme not in ("http", "https") or not base.host:
+        raise _refused("url", f"must be one such as {DEFAULT_URL}")
+    return base
+
+
+def check_open(client: httpx.Client | httpx.AsyncClient) -> None:
+    if client.is_closed:
+        raise Unavailable("this client was closed: open another one")
 
 
 def address(url: httpx.URL) -> str:

@@ -55,6 +55,27 @@ CREATE TYPE whence.remembered AS (
 
 ALTER TYPE whence.remembered OWNER TO whence_owner;
 
+CREATE FUNCTION whence.as_compared(said text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    SELECT lower(btrim(regexp_replace(whence.as_read(said), '\s+', ' ', 'g')));
+$$;
+
+ALTER FUNCTION whence.as_compared(said text) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.as_read(said text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    SELECT regexp_replace(
+        normalize(said, NFKC),
+        '[\u00AD\u034F\u0600-\u0605\u061C\u06DD\u070F\u0890\u0891\u08E2\u115F\u1160\u17B4\u17B5\u180B-\u180F'
+            '\u200B-\u200F\u202A-\u202E\u2060-\u206F\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB\U000110BD\U000110CD'
+            '\U00013430-\U0001343F\U0001BCA0-\U0001BCA3\U0001D173-\U0001D17A\U000E0000-\U000E0FFF]+',
+        '', 'g');
+$$;
+
+ALTER FUNCTION whence.as_read(said text) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.defer_job(job text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'whence_jobs', 'pg_temp'
@@ -309,24 +330,24 @@ CREATE FUNCTION whence.guard_canon() RETURNS trigger
     SET enable_seqscan TO 'off'
     AS $$
 DECLARE
+    place text;
     said text;
     shadowed record;
 BEGIN
-    IF NEW.workspace_id IS DISTINCT FROM current_setting('app.workspace_id', true) THEN
-        -- Row-level security will refuse the row; it must not learn anything before that.
-        RETURN NEW;
-    END IF;
-    FOREACH said IN ARRAY ARRAY[NEW.body, NEW.fact_object] LOOP
+    FOREACH place IN ARRAY ARRAY['body', 'fact_object'] LOOP
+        said := CASE place WHEN 'body' THEN NEW.body ELSE NEW.fact_object END;
         CONTINUE WHEN length(said) >= 100 IS NOT TRUE;
+        said := whence.as_read(said);
         -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and
         -- would compare all rules of the world, at 25 microseconds each.
-        SELECT r.rule_id, similarity(r.body, said) AS alike INTO shadowed
-        FROM (SELECT * FROM whence.canon_rules c WHERE c.body % said OFFSET 0) r
-        WHERE r.workspace_id = NEW.workspace_id AND r.world_id = NEW.world_id_context AND similarity(r.body, said) > 0.85
+        SELECT r.rule_id, similarity(whence.as_read(r.body), said) AS alike INTO shadowed
+        FROM (SELECT * FROM whence.canon_rules c WHERE whence.as_read(c.body) % said OFFSET 0) r
+        WHERE r.workspace_id = NEW.workspace_id AND r.world_id = NEW.world_id_context
+          AND similarity(whence.as_read(r.body), said) > 0.85
         ORDER BY alike DESC, r.rule_id LIMIT 1;
         IF FOUND THEN
-            RAISE EXCEPTION 'the text repeats rule % of world %', shadowed.rule_id, NEW.world_id_context USING
-                ERRCODE = '23514', CONSTRAINT = 'memories_canon', TABLE = 'memories', SCHEMA = 'whence',
+            RAISE EXCEPTION 'the % repeats rule % of world %', place, shadowed.rule_id, NEW.world_id_context USING
+                ERRCODE = '23514', CONSTRAINT = 'memories_canon', COLUMN = place, TABLE = 'memories', SCHEMA = 'whence',
                 DETAIL = format('rule %s, %s alike', shadowed.rule_id, round(shadowed.alike::numeric, 2));
         END IF;
     END LOOP;
@@ -1664,7 +1685,7 @@ CREATE INDEX action_cites_by_cited ON whence.action_cites USING btree (cited, wo
 
 CREATE INDEX actions_in_order ON whence.actions USING btree ("position", workspace_id);
 
-CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (body public.gin_trgm_ops);
+CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (whence.as_read(body) public.gin_trgm_ops);
 
 CREATE INDEX events_by_session ON whence.events USING btree (workspace_id, session_id, global_position);
 
@@ -1720,7 +1741,7 @@ CREATE UNIQUE INDEX workflows_one_name ON whence.workflows USING btree (workspac
 
 CREATE INDEX working_memory_by_expiry ON whence.working_memory USING btree (workspace_id, expires_at);
 
-CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body, fact_object ON whence.memories FOR EACH ROW WHEN (((new.kind = 'semantic'::text) AND (new.world_id_context IS NOT NULL) AND (GREATEST(length(new.body), length(new.fact_object)) >= 100))) EXECUTE FUNCTION whence.guard_canon();
+CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body, fact_object, kind, world_id_context, workspace_id ON whence.memories FOR EACH ROW WHEN (((new.kind = 'semantic'::text) AND (new.world_id_context IS NOT NULL) AND (GREATEST(length(new.body), length(new.fact_object)) >= 100) AND ((new.workspace_id = current_setting('app.workspace_id'::text, true)) OR (NOT row_security_active('whence.memories'::text))))) EXECUTE FUNCTION whence.guard_canon();
 
 CREATE TRIGGER memory_sources_telling BEFORE INSERT ON whence.memory_sources FOR EACH ROW WHEN ((new.event_id <> new.memory_id)) EXECUTE FUNCTION whence.note_telling();
 

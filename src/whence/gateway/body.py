@@ -27,7 +27,7 @@ def decode_as(body: bytes, kind: type[_Body]) -> _Body:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise decode_failure(error, kind) from None
+        raise decode_failure(error, kind, body) from None
 
 
 async def read_body(request: Request[Any, Any, Any], limit: int) -> bytes:

@@ -16,7 +16,7 @@ from litestar.response import Stream
 from whence.app import App
 from whence.errors import Conflict, FieldError, InvalidInput, WhenceError
 from whence.gateway.body import read_body
-from whence.gateway.problems import decode_failure, field_error, problem_of
+from whence.gateway.problems import decode_failure, field_error, not_json, problem_of
 from whence.identity import Principal
 from whence.ledger import MAX_PAGE_EVENTS, Filter
 from whence.ledger.append import Outcome
@@ -82,7 +82,7 @@ def _decode(body: bytes) -> tuple[bool, Sequence[Event | ItemResult]]:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         items = None if isinstance(error, msgspec.ValidationError) else _split_batch(body)
         if items is None:
-            raise decode_failure(error, Event) from None
+            raise decode_failure(error, Event, body) from None
         return True, [_decode_item(raw) for raw in items]
 
 
@@ -111,7 +111,7 @@ def _decode_item(raw: msgspec.Raw | bytes) -> Event | ItemResult:
     except msgspec.ValidationError as error:
         return ItemResult(_id_of(raw), None, "rejected", (field_error(error, Event),))
     except msgspec.DecodeError as error:
-        return ItemResult(_id_of(raw), None, "rejected", (FieldError("event", f"is not valid JSON: {error}"),))
+        return ItemResult(_id_of(raw), None, "rejected", (FieldError("event", not_json(error, bytes(raw))),))
 
 
 def _id_of(raw: msgspec.Raw | bytes) -> str | None:

@@ -1,5 +1,6 @@
 """Memory over HTTP: remember, look, explain, recall; runs and their episodes; the canon."""
 
+import re
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -8,7 +9,7 @@ import msgspec
 from litestar import delete, get, post, put
 from litestar.params import FromPath, QueryParameter
 
-from whence.errors import FieldError, Forbidden
+from whence.errors import FieldError, Forbidden, InvalidInput
 from whence.gateway.body import decode_as, read_as, read_body
 from whence.gateway.events import Caller, TheApp, Wanted
 from whence.gateway.problems import field_error
@@ -79,6 +80,7 @@ class _Probe(msgspec.Struct):
 
 
 _one = msgspec.json.Decoder(Remember)
+_NUMBER = re.compile(r"[-+.\deE\s]+")
 
 
 @post("/v1/memories", status_code=200, summary="Remember something, or a batch of 1 to 500")
@@ -122,6 +124,7 @@ async def list_memories(  # noqa: PLR0913, PLR0917 (parameters of a query)
     limit: PageSize = 100,
 ) -> MemoryPage:
     """What held at `as_of`, as far as it was known at `known_at`; both are now where they are left out."""
+    _check_written_out(request, "as_of", "known_at")
     asked = Recall(
         agent=agent,
         tiers=tier and (tier,),
@@ -133,6 +136,14 @@ async def list_memories(  # noqa: PLR0913, PLR0917 (parameters of a query)
         known_at=known_at,
     )
     return await app.memory.page(request.user.scope, asked, before, limit, run_id)
+
+
+def _check_written_out(request: Caller, *names: str) -> None:
+    """In a query a number would be taken for seconds since 1970; in a body it is refused, so it is here."""
+    for name in names:
+        if _NUMBER.fullmatch(request.query_params.get(name, "")):
+            message = "must be a time such as 2026-07-01T12:00:00Z"
+            raise InvalidInput(f"{name}: {message}", (FieldError(name, message),))
 
 
 @get("/v1/memories/{memory_id:uuid}", summary="One memory")

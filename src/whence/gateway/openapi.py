@@ -85,7 +85,14 @@ _LISTS = frozenset(
 # Routes that make what their path names.
 _MADE_BY = frozenset({("put", "/v1/working/{agent}/{instance}/{key}"), ("put", "/v1/canon/{world_id}/{rule_id}")})
 # Routes that are for administrators, or for some things are.
-_FOR_ADMINISTRATORS = frozenset({"/v1/canon/{world_id}/{rule_id}", "/v1/workflows/{workflow_id}"})
+_FOR_ADMINISTRATORS = frozenset(
+    {
+        "/v1/canon/{world_id}/{rule_id}",
+        "/v1/runs/{run_id}/complete",
+        "/v1/runs/{run_id}/fail",
+        "/v1/workflows/{workflow_id}",
+    }
+)
 _CONFLICTS = re.compile(r"/v1/(events|memories|workflows|workflows/outcomes|runs/\{run_id\}/.+)|.+/proof")
 
 

@@ -1,5 +1,6 @@
 """Problem documents (RFC 9457): how every failure reaches an HTTP client."""
 
+import json
 import re
 from http import HTTPStatus
 from types import UnionType
@@ -135,10 +136,23 @@ def _inner(kind: Any, step: str) -> Any:
     return None
 
 
-def decode_failure(error: msgspec.DecodeError | RecursionError | UnicodeDecodeError, kind: type) -> InvalidInput:
+def decode_failure(
+    error: msgspec.DecodeError | RecursionError | UnicodeDecodeError, kind: type, body: bytes
+) -> InvalidInput:
     if isinstance(error, msgspec.ValidationError):
         where = field_error(error, kind)
         return InvalidInput(f"{where.field}: {where.message}", (where,))
     if isinstance(error, RecursionError):
         return MalformedBody("the body is nested too deeply")
-    return MalformedBody(f"the body is not valid JSON: {error}")
+    return MalformedBody(f"the body {not_json(error, body)}")
+
+
+def not_json(error: msgspec.DecodeError | UnicodeDecodeError, body: bytes) -> str:
+    """What is wrong with it. msgspec says of half a character at the end of a text that the input was cut off."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "is not valid Unicode: a text in it has one half of a surrogate pair without the other"
+    except (ValueError, RecursionError):
+        pass
+    return f"is not valid JSON: {error}"

@@ -262,7 +262,8 @@ def _refusal(error: Exception) -> FieldError:
     constraint = error.diag.constraint_name if isinstance(error, psycopg.Error) else None
     if isinstance(error, psycopg.Error) and constraint == "memories_canon":
         # The detail names the rule and holds no text.
-        return FieldError("text", f"repeats a rule of its world: {error.diag.message_detail}")
+        field = "fact.object" if error.diag.column_name == "fact_object" else "text"
+        return FieldError(field, f"repeats a rule of its world: {error.diag.message_detail}")
     if constraint in _REFUSED_BY:
         return _REFUSED_BY[constraint]
     return FieldError("event", f"the database refused it: {constraint or type(error).__name__}")

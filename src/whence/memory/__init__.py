@@ -7,7 +7,6 @@ Derived from the ledger: every write is an event and its effect in one transacti
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from functools import reduce
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -25,6 +24,7 @@ from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent, Vector
 from whence.ledger.events import MAX_POSITION, text_problem
+from whence.memory.known import as_known
 from whence.memory.own import Own, check_limit, check_names
 from whence.memory.profiles import Profiles
 from whence.memory.writing import BETWEEN, Draft, document_of, draft, event_of, normal, owner_of, refused
@@ -322,8 +322,10 @@ class Memory:
             kinds=_listed(asked.kinds),
             session_id=asked.session_id,
             run_id=run_id,
-            subject_key=asked.subject and _literal(normal(asked.subject)) + BETWEEN,
-            predicate_key=asked.predicate and BETWEEN + _literal(normal(asked.predicate)) + BETWEEN,
+            subject=asked.subject,
+            subject_key=asked.subject and normal(asked.subject),
+            predicate=asked.predicate,
+            predicate_key=asked.predicate and normal(asked.predicate),
             as_of=asked.as_of or self._clock(),
             known_at=asked.known_at,
             before=MAX_POSITION if before is None else before,
@@ -332,23 +334,7 @@ class Memory:
         held = "memories_held" if scope.user_id is None else "memories_held_by_user"
         rows = await (await tx.execute(_SQL[held], values, binary=True)).fetchall()
         found = list(map(_memory, rows))
-        return found if asked.known_at is None else await self._as_sure_as_then(tx, scope, found, asked.known_at)
-
-    async def _as_sure_as_then(
-        self, tx: Tx, scope: Scope, found: list[StoredMemory], known_at: datetime
-    ) -> list[StoredMemory]:
-        """Facts with the confidence that they had: of those who had told them by then."""
-        ids = [memory.memory_id for memory in found if memory.fact is not None]
-        if not ids:
-            return found
-        values = _values(scope, ids=ids, known_at=known_at)
-        told = dict(await (await tx.execute(_SQL["confidences_told"], values, binary=True)).fetchall())
-        return [
-            memory
-            if memory.fact is None or memory.memory_id not in told
-            else replace(memory, fact=replace(memory.fact, confidence=reduce(_corroborated, told[memory.memory_id])))
-            for memory in found
-        ]
+        return found if asked.known_at is None else await as_known(tx, scope, found, asked.known_at)
 
     # --- runs and episodes ------------------------------------------------------------------------------------------
 
@@ -366,6 +352,7 @@ class Memory:
         check_names(agent=agent, instance=instance, task_type=task_type, session_id=session_id, user_id=user_id)
         run_id = uuid4()
         user_id = self._owner(principal, agent, user_id)
+        self._own.check_clean(agent, task_type=task_type)
         given, sanitised = await self._content(agent, "input", content)
         document = {
             "effect": "start_run",
@@ -379,10 +366,8 @@ class Memory:
             "sanitised": sanitised,
         }
         event = self._own.event(principal, run_id, "memory.run_started", agent, session_id, trace_id=run_id.hex)
-        outcome = await self._own.record(principal, event, document, given)
-        turn = (outcome.effect or {}).get("turn", 1)
-        began = event.occurred_at
-        return Run(run_id, agent, instance, task_type, session_id, "running", turn, began, None, user_id, sanitised)
+        await self._own.record(principal, event, document, given)
+        return replace(await self.run(principal.scope, run_id), sanitised=sanitised)
 
     async def add_episode(self, principal: Principal, run_id: UUID, text: str, **more: Any) -> Remembered:
         """What happened in a run, in the tier that the agent's profile gives to episodes."""
@@ -406,8 +391,9 @@ class Memory:
     async def end_run(
         self, principal: Principal, run_id: UUID, status: Literal["completed", "failed"], content: Any = None
     ) -> Run:
-        """The first end counts; ending it again in the same way changes nothing."""
+        """The first end counts; ending it again in the same way changes nothing, whatever `content` is then."""
         run = await self.run(principal.scope, run_id)
+        await self._check_started_by(principal, run)
         sanitised = None
         if run.status == "running":
             field = "output" if status == "completed" else "error"
@@ -428,6 +414,16 @@ class Memory:
         if run.status != status:
             raise Conflict(f"the run is {run.status}")
         return replace(run, sanitised=sanitised)
+
+    async def _check_started_by(self, principal: Principal, run: Run) -> None:
+        """A run of the workspace is seen by all, and ended by who started it, who alone sees that event."""
+        if principal.is_admin or run.user_id is not None:
+            return
+        try:
+            await self._ledger.get(principal.scope, run.run_id)
+        except NotFound:
+            message = "the run is the workspace's: who started it or an administrator can end it"
+            raise Forbidden(message) from None
 
     async def _content(self, agent: str, field: str, content: Any) -> tuple[dict[str, Any], dict[str, int] | None]:
         """What a run was given or gave, for its event's payload."""
@@ -512,11 +508,6 @@ def _memory(row: tuple[Any, ...]) -> StoredMemory:
     return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
 
 
-def _corroborated(before: float, by: float) -> float:
-    """Sources that do not know of each other: the chance that both are wrong. As the database reckons it."""
-    return 1 - (1 - before) * (1 - by)
-
-
 def _page(found: list[StoredMemory], limit: int) -> MemoryPage:
     """`found` has one more than asked for, where there are more."""
     return MemoryPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
@@ -571,11 +562,6 @@ def _values(scope: Scope, **values: object) -> dict[str, object]:
 
 def _listed(values: Sequence[str] | None) -> list[str] | None:
     return None if values is None else list(values)
-
-
-def _literal(text: str) -> str:
-    """For LIKE."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def _check_moments(**moments: datetime | None) -> None:

@@ -15,7 +15,7 @@ from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, MAX_PAYLOAD_BYTES
 from whence.memory.profiles import Profiles
 from whence.memory.sanitise import sanitise_json
-from whence.memory.writing import check_name, refused
+from whence.memory.writing import check_clean, check_name, refused
 from whence.wire import Event
 
 _encode = msgspec.json.Encoder().encode
@@ -43,6 +43,10 @@ class Own:
             what = ", ".join(category.replace("_", " ") for category in done.refused)
             raise refused(field, f"holds what the profile {name} refuses: {what}")
         return done.text, {**done.found} or None
+
+    def check_clean(self, agent: str, **names: str | None) -> None:
+        """Raises where a name holds what the agent's profile keeps out of memory."""
+        check_clean(*self._profiles.of(agent), **names)
 
     def event(
         self,

@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import resources
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -88,13 +88,36 @@ def _read(name: str, given: Any) -> Profile:
     try:
         profile = msgspec.convert(given, Profile)
     except msgspec.ValidationError as error:
-        parts = _PLACE.fullmatch(str(error))
-        assert parts is not None
-        raise SetupError(f"setting profiles.{name}{parts['path'] or ''}: {parts['message']}") from None
+        raise SetupError(_misfit(name, given, error)) from None
     wrong = [f"setting profiles.{name}.{field}: {message}" for field, message in _problems(profile, given)]
     if wrong:
         raise SetupError("; ".join(wrong))
     return profile
+
+
+def _misfit(name: str, given: Mapping[str, Any], error: msgspec.ValidationError) -> str:
+    """With the values that would do, where there are a few; msgspec does not say under which name the wrong one is."""
+    kinds = get_type_hints(Profile)
+    found = [place for field in kinds if field in given for place in _misplaced(field, given[field], kinds[field])]
+    if found:
+        return "; ".join(f"setting profiles.{name}.{place}: must be one of {', '.join(of)}" for place, of in found)
+    parts = _PLACE.fullmatch(str(error))
+    assert parts is not None
+    return f"setting profiles.{name}{parts['path'] or ''}: {parts['message']}"
+
+
+def _misplaced(place: str, value: Any, kind: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Names and values that are none of those that there are, with these."""
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            yield place, get_args(kind)
+    elif get_origin(kind) is dict and isinstance(value, Mapping):
+        names, inner = get_args(kind)
+        known = get_args(names)
+        for name, part in cast("Mapping[str, Any]", value).items():
+            yield from (
+                ((f"{place}.{name}", known),) if name not in known else _misplaced(f"{place}.{name}", part, inner)
+            )
 
 
 def _check_named(setting: str, name: str) -> None:

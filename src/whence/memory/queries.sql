@@ -36,15 +36,19 @@ SELECT {memory} FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s AND {seen};
 
 -- fragment: wanted
--- What is asked about; what is not is NULL.
+-- What is asked about; what is not is NULL. Facts that accumulate have no key to compare.
 {held}
   AND (%(agent)s::text IS NULL OR m.agent = %(agent)s)
   AND (%(tiers)s::text[] IS NULL OR m.tier = ANY (%(tiers)s::text[]))
   AND (%(kinds)s::text[] IS NULL OR m.kind = ANY (%(kinds)s::text[]))
   AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
   AND (%(run_id)s::uuid IS NULL OR m.run_id = %(run_id)s::uuid)
-  AND (%(subject_key)s::text IS NULL OR m.conflict_key LIKE %(subject_key)s::text || '%%')
-  AND (%(predicate_key)s::text IS NULL OR m.conflict_key LIKE '%%' || %(predicate_key)s::text || '%%')
+  AND (%(subject)s::text IS NULL OR (m.fact_subject IS NOT NULL AND CASE WHEN m.conflict_key IS NULL
+    THEN whence.as_compared(m.fact_subject) = whence.as_compared(%(subject)s::text)
+    ELSE split_part(m.conflict_key, chr(31), 1) = %(subject_key)s::text END))
+  AND (%(predicate)s::text IS NULL OR (m.fact_predicate IS NOT NULL AND CASE WHEN m.conflict_key IS NULL
+    THEN whence.as_compared(m.fact_predicate) = whence.as_compared(%(predicate)s::text)
+    ELSE split_part(m.conflict_key, chr(31), 2) = %(predicate_key)s::text END))
 
 -- name: memories_held
 -- Of everybody in the workspace, the newest first. They are found by the events that told them, which are in order: one
@@ -107,6 +111,20 @@ FROM (
       AND s.told_at <= %(known_at)s::timestamptz AND s.confidence IS NOT NULL
 ) t
 GROUP BY t.memory_id;
+
+-- name: ends_known
+-- What was known by then to end each fact: the next one of its key in time.
+SELECT m.memory_id, n.valid_at, greatest(m.recorded_at, n.recorded_at), n.memory_id
+FROM whence.memories m
+CROSS JOIN LATERAL (
+    SELECT n.* FROM whence.memories n
+    WHERE n.workspace_id = m.workspace_id AND n.owner = m.owner AND n.agent = m.agent
+      AND n.conflict_key = m.conflict_key AND n.tier = m.tier AND n.anchor = m.anchor AND n.kind = m.kind
+      AND n.deleted_at IS NULL AND n.recorded_at <= %(known_at)s::timestamptz
+      AND (n.valid_at, n.position) > (m.valid_at, m.position)
+    ORDER BY n.valid_at, n.position LIMIT 1
+) n
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]);
 
 -- name: replaced_by
 -- The memories that ended because of this one.

@@ -43,6 +43,7 @@ class Workflows:
     async def add(self, principal: Principal, agent: str, task_type: str, name: str, spec: bytes) -> Workflow:
         """Adds a variant; `spec` is a JSON object, sanitised as memory is. The same sent again is the one there is."""
         check_names(agent=agent, task_type=task_type, name=name)
+        self._own.check_clean(agent, task_type=task_type, name=name)
         text, sanitised = await self._own.cleaned(agent, "spec", _object_text(spec))
         workflow_id = uuid4()
         user_id = self._own.owner(principal, agent)

@@ -105,6 +105,7 @@ def draft(principal: Principal, request: Remember, profiles: Profiles) -> Draft:
     check_cell(name, profile, request.tier, request.kind)
     _check_anchors(request, name, profile)
     _check_numbers(request)
+    check_clean(name, profile, key=request.key)
     user_id = owner_of(principal, request.user_id, name, profile)
     cleaned = _Cleaner(name, profile)
     text = cleaned.clean("text", request.text, MAX_TEXT_CHARACTERS)
@@ -210,8 +211,9 @@ def _is_seen(sign: str) -> bool:
     return unicodedata.category(sign) != "Cf"
 
 
-def _hash_of(*parts: str) -> str:
-    return hashlib.sha256(BETWEEN.join(map(normal, parts)).encode()).hexdigest()
+def _hash_of(text: str, *ids: str) -> str:
+    """Of the text as it is compared, and of ids as they are."""
+    return hashlib.sha256(BETWEEN.join((normal(text), *ids)).encode()).hexdigest()
 
 
 def _keys(drafted: Draft) -> tuple[str | None, str | None]:
@@ -335,6 +337,15 @@ def check_name(field: str, text: str, limit: int) -> None:
         raise refused(field, "must not contain the control character U+001F")
     if not any(_is_seen(sign) and not sign.isspace() for sign in text):
         raise refused(field, "must not be blank")
+
+
+def check_clean(profile_name: str, profile: Profile, **names: str | None) -> None:
+    """Something is found by its name, so nothing is taken out of one: what is replaced elsewhere is refused here."""
+    for field, text in names.items():
+        found = sanitise(text, profile.sanitise).found if text is not None else {}
+        if found:
+            what = ", ".join(category.replace("_", " ") for category in found)
+            raise refused(field, f"holds what the profile {profile_name} keeps out of memory: {what}")
 
 
 def refused(field: str, message: str) -> InvalidInput:

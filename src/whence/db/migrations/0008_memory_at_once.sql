@@ -35,9 +35,27 @@ ALTER TABLE whence.memories
     DROP CONSTRAINT memories_session_has_session,
     DROP CONSTRAINT memories_interaction_has_thread;
 
--- The contract, for the object of a fact as for the text: semantic memory of 100 characters and more that is more than
--- 0.85 alike a rule of its world is refused. Runs as the owner, because under row-level security the trigram index could
--- not be used: its operators are not leakproof.
+-- A text as people read it: letters of any width are the same, and signs that are not seen are not there (Unicode's
+-- category Cf and what may be ignored by default).
+CREATE FUNCTION whence.as_read(said text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT regexp_replace(
+        normalize(said, NFKC),
+        '[\u00AD\u034F\u0600-\u0605\u061C\u06DD\u070F\u0890\u0891\u08E2\u115F\u1160\u17B4\u17B5\u180B-\u180F'
+            '\u200B-\u200F\u202A-\u202E\u2060-\u206F\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB\U000110BD\U000110CD'
+            '\U00013430-\U0001343F\U0001BCA0-\U0001BCA3\U0001D173-\U0001D17A\U000E0000-\U000E0FFF]+',
+        '', 'g');
+$$;
+-- How names in facts are compared where no key says it. Lower case is what every database has for Python's folding: it
+-- does not take ß for ss.
+CREATE FUNCTION whence.as_compared(said text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT lower(btrim(regexp_replace(whence.as_read(said), '\s+', ' ', 'g')));
+$$;
+DROP INDEX whence.canon_rules_alike;
+CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (whence.as_read(body) gin_trgm_ops);
+
+-- The contract, for the object of a fact as for the text: semantic memory of 100 characters and more that is, as it is
+-- read, more than 0.85 alike a rule of its world is refused. Runs as the owner, because under row-level security the
+-- trigram index could not be used: its operators are not leakproof.
 CREATE OR REPLACE FUNCTION whence.guard_canon() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp
@@ -45,33 +63,37 @@ SET pg_trgm.similarity_threshold = 0.85
 SET enable_seqscan = off
 AS $$
 DECLARE
+    place text;
     said text;
     shadowed record;
 BEGIN
-    IF NEW.workspace_id IS DISTINCT FROM current_setting('app.workspace_id', true) THEN
-        -- Row-level security will refuse the row; it must not learn anything before that.
-        RETURN NEW;
-    END IF;
-    FOREACH said IN ARRAY ARRAY[NEW.body, NEW.fact_object] LOOP
+    FOREACH place IN ARRAY ARRAY['body', 'fact_object'] LOOP
+        said := CASE place WHEN 'body' THEN NEW.body ELSE NEW.fact_object END;
         CONTINUE WHEN length(said) >= 100 IS NOT TRUE;
+        said := whence.as_read(said);
         -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and
         -- would compare all rules of the world, at 25 microseconds each.
-        SELECT r.rule_id, similarity(r.body, said) AS alike INTO shadowed
-        FROM (SELECT * FROM whence.canon_rules c WHERE c.body % said OFFSET 0) r
-        WHERE r.workspace_id = NEW.workspace_id AND r.world_id = NEW.world_id_context AND similarity(r.body, said) > 0.85
+        SELECT r.rule_id, similarity(whence.as_read(r.body), said) AS alike INTO shadowed
+        FROM (SELECT * FROM whence.canon_rules c WHERE whence.as_read(c.body) % said OFFSET 0) r
+        WHERE r.workspace_id = NEW.workspace_id AND r.world_id = NEW.world_id_context
+          AND similarity(whence.as_read(r.body), said) > 0.85
         ORDER BY alike DESC, r.rule_id LIMIT 1;
         IF FOUND THEN
-            RAISE EXCEPTION 'the text repeats rule % of world %', shadowed.rule_id, NEW.world_id_context USING
-                ERRCODE = '23514', CONSTRAINT = 'memories_canon', TABLE = 'memories', SCHEMA = 'whence',
+            RAISE EXCEPTION 'the % repeats rule % of world %', place, shadowed.rule_id, NEW.world_id_context USING
+                ERRCODE = '23514', CONSTRAINT = 'memories_canon', COLUMN = place, TABLE = 'memories', SCHEMA = 'whence',
                 DETAIL = format('rule %s, %s alike', shadowed.rule_id, round(shadowed.alike::numeric, 2));
         END IF;
     END LOOP;
     RETURN NEW;
 END $$;
 DROP TRIGGER memories_canon ON whence.memories;
-CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body, fact_object ON whence.memories
+-- A row of another workspace is refused by row-level security, and its writer must not learn anything before that. Whom
+-- row-level security does not bind, such as a superuser, is guarded in every workspace.
+CREATE TRIGGER memories_canon
+    BEFORE INSERT OR UPDATE OF body, fact_object, kind, world_id_context, workspace_id ON whence.memories
     FOR EACH ROW WHEN (NEW.kind = 'semantic' AND NEW.world_id_context IS NOT NULL
-        AND greatest(length(NEW.body), length(NEW.fact_object)) >= 100)
+        AND greatest(length(NEW.body), length(NEW.fact_object)) >= 100
+        AND (NEW.workspace_id = current_setting('app.workspace_id', true) OR NOT row_security_active('whence.memories')))
     EXECUTE FUNCTION whence.guard_canon();
 
 DROP FUNCTION whence.memory_apply(text, bigint, bigint, timestamptz, jsonb);
