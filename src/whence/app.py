@@ -21,6 +21,8 @@ from whence.graph.project import Projector
 from whence.identity import Identity
 from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
+from whence.lifecycle.erasure import Erasures
+from whence.lifecycle.export import Exports
 from whence.memory import Memory
 from whence.memory.profiles import Profiles
 from whence.memory.workflows import Workflows
@@ -43,6 +45,8 @@ class App:
     projector: Projector
     working: Working
     workflows: Workflows
+    erasures: Erasures
+    exports: Exports
     registry: CollectorRegistry
     stopping: asyncio.Event
     """Set when the server begins to stop, so that what never ends by itself does."""
@@ -77,6 +81,8 @@ async def open_app(
             registry = CollectorRegistry()
             ledger = Ledger(database, await _key_provider(settings, database, clock), clock, registry)
             embedder = WordLlamaEmbedder()
+            memory = Memory(database, ledger, clock, embedder, profiles)
+            projector = Projector(database, ledger, clock, embedder, registry)
             try:
                 yield App(
                     settings=settings,
@@ -84,11 +90,13 @@ async def open_app(
                     database=database,
                     identity=Identity(database, clock),
                     ledger=ledger,
-                    memory=Memory(database, ledger, clock, embedder, profiles),
+                    memory=memory,
                     graph=Graph(database, ledger, embedder),
-                    projector=Projector(database, ledger, clock, embedder, registry),
+                    projector=projector,
                     working=Working(database, clock),
                     workflows=Workflows(database, ledger, clock, profiles, dice or random.SystemRandom()),
+                    erasures=Erasures(database, ledger, memory, projector, clock),
+                    exports=Exports(database, ledger, projector, clock),
                     registry=registry,
                     stopping=asyncio.Event(),
                 )

@@ -31,6 +31,7 @@ async def work(app: App) -> None:
         _repeat(app, "projection", partial(project_all, app, Turns("projection")), _until_appended),
         _repeat(app, "sealing", partial(seal_all, app, Turns("sealing")), _until_seals_are_due),
         _repeat(app, "sweeping", partial(sweep_all, app, Turns("sweeping")), _until_next_sweep),
+        _repeat(app, "settling", partial(settle_all, app, Turns("settling")), _until_next_sweep),
     )
 
 
@@ -131,3 +132,8 @@ async def sweep_all(app: App, turns: Turns) -> bool:
         return await app.working.sweep(workspace_id) == SWEEP_ROWS
 
     return await turns.each(app, await app.working.due(), sweep)
+
+
+async def settle_all(app: App, turns: Turns) -> bool:
+    """Ends erasures that were stopped on their way."""
+    return await turns.each(app, await app.erasures.due(), app.erasures.settle)

@@ -14,7 +14,7 @@ from litestar.typing import FieldDefinition
 
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
-from whence.gateway import events, graph, memories, seals, system, telemetry, workflows, working
+from whence.gateway import erasures, events, graph, memories, seals, system, telemetry, workflows, working
 from whence.gateway.boundary import Asgi, Boundary
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
@@ -58,6 +58,9 @@ ROUTES = (
     working.get_working,
     working.delete_working,
     working.list_working,
+    erasures.erase,
+    erasures.get_erasure,
+    erasures.export_subject,
     telemetry.export_traces,
     telemetry.export_logs,
     system.health,

@@ -225,15 +225,15 @@ async def list_rules(request: Caller, app: TheApp, world_id: FromPath[str]) -> C
 @put("/v1/canon/{world_id:str}/{rule_id:str}", status_code=204, summary="Set a rule that memory must not repeat")
 async def set_rule(request: Caller, app: TheApp, world_id: FromPath[str], rule_id: FromPath[str]) -> None:
     rule = await read_as(request, app.settings.max_body_bytes, Rule)
-    await app.memory.set_rule(_administrator(request.user), world_id, rule_id, rule.body)
+    await app.memory.set_rule(administrator(request.user), world_id, rule_id, rule.body)
 
 
 @delete("/v1/canon/{world_id:str}/{rule_id:str}", status_code=204, summary="Drop a rule")
 async def drop_rule(request: Caller, app: TheApp, world_id: FromPath[str], rule_id: FromPath[str]) -> None:
-    await app.memory.drop_rule(_administrator(request.user), world_id, rule_id)
+    await app.memory.drop_rule(administrator(request.user), world_id, rule_id)
 
 
-def _administrator(principal: Principal) -> Principal:
+def administrator(principal: Principal) -> Principal:
     if not principal.is_admin:
         raise Forbidden("this needs an administrator's key")
     return principal
