@@ -11,10 +11,10 @@ from uuid import uuid4
 import httpx
 import msgspec
 import pytest
-from people import OTHER, Marks, live, telemetry
 from psycopg import Connection, sql
 
 from conftest import Server, Workspace, clean_environment
+from people import OTHER, Marks, live, telemetry
 from samples import event
 from whence.app import App
 from whence.crypto import LocalKeyProvider
@@ -188,9 +188,9 @@ async def test_a_receipt_does_not_verify_when_something_came_back(
     owner.execute("SET ROLE whence_workspace")
     owner.execute(sql.SQL("SET app.workspace_id = {}").format(workspace.workspace_id))
     owner.execute(
-        "INSERT INTO whence.memories (workspace_id, memory_id, position, user_id, subject_id, agent, profile, tier, kind,"
-        " body, body_hash, importance, valid_at, recorded_at) VALUES (%s, %s, 1, 'ann', 'ann', 'gateway', 'gateway',"
-        " 'persistent', 'semantic', 'secret', '', 0.5, now(), now())",
+        "INSERT INTO whence.memories (workspace_id, memory_id, position, user_id, subject_id, agent, profile, tier,"
+        " kind, body, body_hash, importance, valid_at, recorded_at)"
+        " VALUES (%s, %s, 1, 'ann', 'ann', 'gateway', 'gateway', 'persistent', 'semantic', 'secret', '', 0.5, now(), now())",
         (workspace.workspace_id, kept.memory_id),
     )
     checks = {check.what: check for check in await app.erasures.verify(receipt)}
@@ -310,7 +310,9 @@ async def test_what_an_action_holds_stays_as_an_envelope(app: App, workspace: Wo
     held = await app.memory.remember(ann, Remember(**where, text="secret held", fact=Fact("Ann", "is", "secret")))
     gone = await app.memory.remember(ann, Remember(**where, text="secret gone"))
     holds = f"SELECT id = '{held.memory_id}'"
-    body = "CREATE OR REPLACE FUNCTION whence.is_held(in_workspace text, id uuid) RETURNS boolean LANGUAGE sql STABLE AS "
+    body = (
+        "CREATE OR REPLACE FUNCTION whence.is_held(in_workspace text, id uuid) RETURNS boolean LANGUAGE sql STABLE AS "
+    )
     owner.execute(f"{body} '{holds.replace(chr(39), chr(39) * 2)}'".encode())
     try:
         receipt = await app.erasures.erase(workspace.admin, "ann")

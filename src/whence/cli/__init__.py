@@ -9,7 +9,7 @@ import typer
 
 from whence import __version__
 from whence.app import App, admin_key_file, ensure_default_workspace, reach_database
-from whence.cli import canon, doctor, graph, memory, runs, seals, tail, users, workflows, working
+from whence.cli import canon, doctor, erasure, graph, memory, runs, seals, tail, users, workflows, working
 from whence.cli.command import AsJson, DatabaseUrl, DataDir, LogLevel, run, with_app
 from whence.cli.terminal import print_json, print_plain, print_table
 from whence.db.migrate import migrate as migrate_schema
@@ -23,7 +23,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     help="Memory for AI agents that knows where it came from.",
 )
-for _subject in (doctor, memory, graph, tail, seals):
+for _subject in (doctor, memory, graph, tail, seals, erasure):
     cli.add_typer(_subject.commands)
 cli.add_typer(users.users, name="user")
 cli.add_typer(users.workspaces, name="workspace")
