@@ -25,6 +25,11 @@ class Marks:
         self.made.append(f"Zq{letters}")
         return self.made[-1]
 
+    def found_in(self, text: str) -> list[str]:
+        """In any case: what is compared is often kept in small letters."""
+        small = text.lower()
+        return [mark for mark in self.made if mark.lower() in small]
+
 
 async def live(app: App, workspace: Workspace, who: str, mark: Any) -> None:
     """Through the ledger, memory, runs, workflows, working memory and what an administrator does for the person."""

@@ -14,8 +14,9 @@ from whence.db import Scope
 from whence.errors import Unavailable
 from whence.graph.batch import Build
 from whence.ledger.seals import SEAL_AFTER, SEAL_AT_EVENTS
+from whence.lifecycle.erasure import SETTLE_AFTER
 from whence.memory import working
-from whence.worker import Turns, project_all, seal_all, sweep_all
+from whence.worker import Turns, project_all, seal_all, settle_all, sweep_all
 
 
 async def test_a_workspace_that_fails_does_not_hold_up_the_others(
@@ -78,3 +79,23 @@ async def test_expired_entries_are_swept_and_a_full_batch_is_followed_by_another
     while await sweep_all(app, Turns("sweeping")):
         pass
     assert workspace.workspace_id not in await app.working.due()
+
+
+async def test_an_erasure_that_was_stopped_is_ended_after_a_while(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await app.ledger.append(workspace.user("ann"), [event({"text": "hi"})])
+
+    def stop(step: str, *_: int) -> None:
+        if step == "memory":
+            raise Unavailable("stopped")
+
+    with pytest.raises(Unavailable, match="stopped"):
+        await app.erasures.erase(workspace.admin, "ann", stop)
+    assert workspace.workspace_id not in await app.erasures.due()
+    later = app.clock() + SETTLE_AFTER + timedelta(seconds=1)
+    monkeypatch.setattr(app.erasures, "_clock", lambda: later)
+    assert workspace.workspace_id in await app.erasures.due()
+    assert await settle_all(app, Turns("settling"))
+    assert workspace.workspace_id not in await app.erasures.due()
+    assert (await app.erasures.erase(workspace.admin, "ann")).settled

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from people import Marks, live, telemetry
 
 from conftest import Workspace, serving, whence
+from people import Marks, live, telemetry
 from whence.app import open_app
 from whence.settings import Settings
 
@@ -17,8 +17,8 @@ def holding(folder: Path, marks: list[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for path in folder.rglob("*"):
         if path.is_file():
-            content = path.read_bytes()
-            count = sum(mark.encode() in content for mark in marks)
+            content = path.read_bytes().lower()
+            count = sum(mark.lower().encode() in content for mark in marks)
             if count:
                 found[str(path.relative_to(folder))] = count
     return found

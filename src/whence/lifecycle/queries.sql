@@ -65,7 +65,7 @@ SELECT s.at_position, s.event_id FROM whence.subject_events(%(workspace_id)s, %(
 ORDER BY s.at_position;
 
 -- name: export_memories
-SELECT ((to_jsonb(m) - ARRAY['workspace_id', 'owner', 'anchor', 'body_hash', 'conflict_key', 'object_key'])
+SELECT ((to_jsonb(m) - ARRAY['workspace_id', 'owner', 'anchor', 'body_hash', 'object_key'])
     || jsonb_build_object(
         'sources', (
             SELECT coalesce(jsonb_agg(to_jsonb(s) - ARRAY['workspace_id', 'memory_id'] ORDER BY s.position, s.source), '[]')
