@@ -1,5 +1,7 @@
 """A person is erased: nothing is left anywhere, nobody else loses anything, and a receipt says so."""
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -18,8 +20,9 @@ from people import OTHER, Marks, live, telemetry
 from samples import event
 from whence.app import App
 from whence.crypto import LocalKeyProvider
-from whence.errors import NotFound
+from whence.errors import InvalidInput, NotFound
 from whence.graph.rebuild import rebuild as rebuild_graph
+from whence.identity import Principal
 from whence.lifecycle.erasure import STEPS
 from whence.memory.rebuild import rebuild as rebuild_memory
 from whence.wire import Erasure, Fact, Recall, Remember, Removed
@@ -217,6 +220,40 @@ async def test_a_second_erasure_gives_the_first_receipt_unless_something_came_si
     with pytest.raises(NotFound):
         await app.ledger.payload(workspace.admin.scope, back.event_id)
     assert await rebuilt_equal(app, workspace.workspace_id)
+
+
+async def test_erasures_at_once_and_writers_meanwhile_leave_a_whole_ledger(app: App, workspace: Workspace) -> None:
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    where = {"agent": "sdr", "tier": "persistent", "kind": "semantic"}
+    await app.ledger.append(ann, [event({"text": "hi"})])
+    done = asyncio.Event()
+
+    async def write(who: Principal) -> list[str]:
+        seen: list[str] = []
+        while not done.is_set():
+            [outcome] = await app.ledger.append(who, [event({"text": "more"})])
+            seen.append(outcome.status)
+            # The key may be gone between the two; the sender is told to send again.
+            with contextlib.suppress(InvalidInput):
+                await app.memory.remember(who, Remember(**where, text=f"about {uuid4()}"))
+        return seen
+
+    writers = [asyncio.create_task(write(who)) for who in (ann, bob)]
+    receipts = await asyncio.gather(*(app.erasures.erase(workspace.admin, "ann") for _ in range(3)))
+    done.set()
+    of_ann, of_bob = await asyncio.gather(*writers)
+    assert set(of_bob) == {"accepted"}
+    assert set(of_ann) <= {"accepted", "rejected"}
+    last = await app.erasures.erase(workspace.admin, "ann")
+    for receipt in (*receipts, last):
+        assert all(check.ok for check in await app.erasures.verify(receipt))
+    assert await rebuilt_equal(app, workspace.workspace_id)
+
+
+async def test_the_same_erasure_asked_for_twice_at_once_is_one(app: App, workspace: Workspace) -> None:
+    await app.ledger.append(workspace.user("ann"), [event({"text": "hi"})])
+    first, second = await asyncio.gather(*(app.erasures.erase(workspace.admin, "ann") for _ in range(2)))
+    assert first == second
 
 
 async def test_an_event_of_an_erased_person_that_is_sent_again_stores_nothing(app: App, workspace: Workspace) -> None:

@@ -5,6 +5,7 @@ had done to rows of others is settled after it, by replaying what is left. Until
 whoever comes next, or a worker, takes it up where it was stopped.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from datetime import timedelta
@@ -74,10 +75,19 @@ class Erasures:
         self._memory = memory
         self._projector = projector
         self._clock = clock
+        # One at a time in a process: each works with several connections, and many that wait would leave none.
+        self._turn = asyncio.Lock()
 
     async def erase(self, principal: Principal, subject_id: str, told: Told = nobody) -> Erasure:
         """Returns when all is done. For a subject that was erased and of whom nothing came since, the first receipt."""
         check_subject(subject_id)
+        async with self._turn:
+            erasure_id = await self._erase(principal, subject_id, told)
+            await self._settle_all(principal.workspace_id, told)
+        return await self.get(Scope(principal.workspace_id), erasure_id)
+
+    async def _erase(self, principal: Principal, subject_id: str, told: Told) -> UUID:
+        """Removes what is there; the id of the receipt, which is the last one where nothing is."""
         workspace_id = principal.workspace_id
         key = await self._key(workspace_id)
         subject_hash = _hash(key, subject_id)
@@ -96,8 +106,7 @@ class Erasures:
             else:
                 erasure_id, position = await _last_of(tx, values), 0
         self._ledger.heads.moved(workspace_id, position)
-        await self.settle(workspace_id, told)
-        return await self.get(Scope(workspace_id), erasure_id)
+        return erasure_id
 
     async def _erase_rows(self, tx: Tx, values: dict[str, Any]) -> dict[str, Any]:
         """Under the lock of the head nothing is added meanwhile."""
@@ -107,8 +116,12 @@ class Erasures:
         ((found,),) = await (await tx.execute(_SQL["erase_rows"], values)).fetchall()
         return found
 
-    async def settle(self, workspace_id: str, told: Told = nobody) -> bool:
+    async def settle(self, workspace_id: str) -> bool:
         """Ends what erasures of the workspace have begun; says whether there was anything."""
+        async with self._turn:
+            return await self._settle_all(workspace_id, nobody)
+
+    async def _settle_all(self, workspace_id: str, told: Told) -> bool:
         values = {"workspace_id": workspace_id}
         async with self._database.transaction(Scope(workspace_id), timeout_ms=ERASE_TIMEOUT_MS) as tx:
             await tx.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
