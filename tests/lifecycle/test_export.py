@@ -11,16 +11,11 @@ import httpx
 import pytest
 
 from conftest import Server, Workspace
-from people import Marks, live, telemetry
+from people import Marks, archive_of, live, telemetry
 from samples import event
 from whence.app import App
 from whence.errors import NotFound
 from whence.lifecycle import export as exporting
-
-
-async def archive_of(app: App, workspace: Workspace, who: str) -> zipfile.ZipFile:
-    made = await app.exports.begin(workspace.admin.scope, who)
-    return zipfile.ZipFile(io.BytesIO(b"".join([part async for part in made.archive()])))
 
 
 def lines(archive: zipfile.ZipFile, name: str) -> list[Any]:

@@ -83,3 +83,19 @@ def test_a_receipt_is_verified_from_its_file(tmp_path: Path) -> None:
     bad = whence("erase", "--verify", tmp_path / name, "--data-dir", data_dir)
     assert bad.returncode == 1
     assert "DIFFERS event" in bad.stdout
+
+
+def test_on_a_served_database_it_rewrites_the_tables_and_says_what_is_left_to_do(
+    postgres: embedded.EmbeddedServer, tmp_path: Path
+) -> None:
+    where = ("--data-dir", tmp_path / "keys", "--json")
+    done = whence("purge", "--database-url", postgres.owner_conninfo, *where)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["wal_segments"] is None
+    assert any("write-ahead log" in item for item in report["left_to_operator"])
+    assert not any("permission" in item for item in report["left_to_operator"])
+    refused = whence("purge", "--database-url", postgres.app_conninfo, *where)
+    assert (refused.returncode, "give the owner's URL" in refused.stderr) == (1, True)
+    unreachable = whence("purge", "--database-url", "postgresql://nobody@127.0.0.1:1/none", *where)
+    assert (unreachable.returncode, "cannot be rewritten" in unreachable.stderr) == (1, True)

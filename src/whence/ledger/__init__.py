@@ -208,7 +208,7 @@ class Ledger:
         readable = {row[0] for row in key_rows}
         rows = [row for row in rows if row[3] in readable]
         if not rows:
-            raise NotFound("the event has no payload")
+            raise NotFound("the event has no payload, or it was erased")
         keys = await self.keys.opened(scope.workspace_id, key_rows)
         opened = [self._open(scope.workspace_id, keys, row) for row in rows]
         own = None if rows[0][5] else opened.pop(0)

@@ -13,7 +13,8 @@ import psycopg
 from psycopg import Connection, sql
 
 from whence.db import scrub
-from whence.errors import Unavailable
+from whence.db.migrate import reason
+from whence.errors import DatabaseError, Unavailable
 
 LOCK_SECONDS = 60
 """So long a table is waited for that somebody works with."""
@@ -49,25 +50,33 @@ def purge(owner: str, data_dir: Path | None, on_progress: Progress) -> Purged:
     """As the owner of the schema; with the folder of an embedded database, its log too."""
     if data_dir is not None:
         scrub.wait_for_old_transactions(data_dir)
-    with psycopg.connect(owner, autocommit=True) as conn:
-        before = _asked(conn, _BYTES)
-        tables = [row[0] for row in conn.execute(_TABLES).fetchall()]
-        _rewrite(conn, tables, on_progress)
-        after = _asked(conn, _BYTES)
+    skipped: list[str] = []
+    try:
+        with psycopg.connect(owner, autocommit=True) as conn:
+            # What the login may not rewrite is passed over with a warning.
+            conn.add_notice_handler(lambda notice: skipped.append(notice.message_primary or ""))
+            before = _asked(conn, _BYTES)
+            tables = [row[0] for row in conn.execute(_TABLES).fetchall()]
+            _rewrite(conn, tables, on_progress)
+            if skipped:
+                raise DatabaseError(f"the tables cannot be rewritten: {skipped[0]}; give the owner's URL")
+            # The samples that the planner keeps hold values of columns; they were taken anew, so these are the old ones.
+            conn.execute("VACUUM (FULL) pg_catalog.pg_statistic")
+            after = _asked(conn, _BYTES)
+    except psycopg.Error as error:
+        raise DatabaseError(f"the tables cannot be rewritten: {reason(error)}") from error
     segments = None if data_dir is None else scrub.replace_log(data_dir)
     on_progress(len(tables) + 1, len(tables) + 1)
     left = _OPERATOR if data_dir is None else _OWNER_OF_FILES
-    return Purged(tables, before, after, segments, left)
+    return Purged(tables, before, after, segments, (*skipped, *left))
 
 
 def _rewrite(conn: Connection, tables: list[str], on_progress: Progress) -> None:
-    """The samples of the planner hold values of columns, so they are taken anew, and their table is rewritten last."""
     conn.execute(sql.SQL("SET lock_timeout = {}").format(f"{LOCK_SECONDS}s"))
     try:
         for done, table in enumerate(tables):
             on_progress(done, len(tables) + 1)
             conn.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier("whence", table)))
-        conn.execute("VACUUM (FULL) pg_catalog.pg_statistic")
     except psycopg.errors.LockNotAvailable as error:
         raise Unavailable("a table is in use without end: stop what uses it, and purge again") from error
 
