@@ -60,7 +60,7 @@ def purge(owner: str, data_dir: Path | None, on_progress: Progress) -> Purged:
             _rewrite(conn, tables, on_progress)
             if skipped:
                 raise DatabaseError(f"the tables cannot be rewritten: {skipped[0]}; give the owner's URL")
-            # The samples that the planner keeps hold values of columns; they were taken anew, so these are the old ones.
+            # The samples of the planner hold values of columns. They were taken anew; here are the old ones.
             conn.execute("VACUUM (FULL) pg_catalog.pg_statistic")
             after = _asked(conn, _BYTES)
     except psycopg.Error as error:
