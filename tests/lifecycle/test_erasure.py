@@ -13,14 +13,17 @@ from uuid import uuid4
 import httpx
 import msgspec
 import pytest
-from psycopg import Connection, sql
+from psycopg import Connection, connect, sql
+from psycopg.conninfo import make_conninfo
 
 from conftest import Server, Workspace, clean_environment
 from people import OTHER, Marks, archive_of, live, telemetry
 from samples import event
 from whence.app import App
 from whence.crypto import LocalKeyProvider
+from whence.db.embedded import SUPERUSER, EmbeddedServer
 from whence.errors import InvalidInput, NotFound
+from whence.graph.bounds import Bounds
 from whence.graph.rebuild import rebuild as rebuild_graph
 from whence.identity import Principal
 from whence.lifecycle.erasure import STEPS
@@ -175,6 +178,25 @@ async def test_what_a_person_did_to_rows_of_others_is_settled(app: App, workspac
     assert (back.invalid_at, back.access_count) == (None, 0)
 
 
+async def test_what_others_told_of_a_person_and_what_envelopes_tell_stays(app: App, workspace: Workspace) -> None:
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    where = {"agent": "sdr", "tier": "persistent", "kind": "semantic"}
+    tools = [event({"n": 1}, tool_name=name) for name in ("search_web", "search-web", "search web")]
+    await app.ledger.append(ann, tools)
+    told = await app.memory.remember(ann, Remember(**where, text="told first"))
+    mine = await app.memory.remember(bob, Remember(**where, text="follows", derived_from=(told.memory_id,)))
+    summary = {"summarizes": [str(item.event_id) for item in tools]}
+    alias = {"entity_type": "tool", "name": "search_web", "alias": "search-web"}
+    await app.ledger.append(workspace.admin, [event(summary, event_type="session.summary")])
+    await app.ledger.append(ann, [event(alias, event_type="entity.alias")])
+    await app.projector.catch_up(workspace.workspace_id)
+    receipt = await app.erasures.erase(workspace.admin, "ann")
+    assert [check for check in await app.erasures.verify(receipt) if not check.ok] == []
+    assert await rebuilt_equal(app, workspace.workspace_id)
+    derived = await app.graph.lineage(workspace.admin.scope, mine.memory_id, "up", Bounds())
+    assert {str(told.memory_id), str(mine.memory_id)} <= set(derived.nodes)
+
+
 async def test_a_receipt_that_was_changed_does_not_verify(app: App, workspace: Workspace) -> None:
     await app.ledger.append(workspace.user("ann"), [event({"text": "hi"})])
     receipt = await app.erasures.erase(workspace.admin, "ann")
@@ -212,6 +234,18 @@ async def test_a_receipt_does_not_verify_when_something_came_back(
     checks = {check.what: check for check in await app.erasures.verify(receipt)}
     assert not checks["rows"].ok
     assert "1 in memories" in checks["rows"].detail
+
+
+async def test_a_receipt_does_not_verify_when_its_event_was_changed(
+    app: App, workspace: Workspace, postgres: EmbeddedServer
+) -> None:
+    await app.ledger.append(workspace.user("ann"), [event({"text": "hi"})])
+    receipt = await app.erasures.erase(workspace.admin, "ann")
+    await app.ledger.seals.seal(workspace.workspace_id)
+    password = (postgres.data_dir / f"{SUPERUSER}.password").read_text()
+    with connect(make_conninfo(postgres.app_conninfo, user=SUPERUSER, password=password), autocommit=True) as conn:
+        conn.execute("UPDATE whence.events SET session_id = 'x' WHERE event_id = %s", (receipt.erasure_id,))
+    assert {check.what: check.ok for check in await app.erasures.verify(receipt)}["seal"] is False
 
 
 async def test_a_second_erasure_gives_the_first_receipt_unless_something_came_since(

@@ -87,7 +87,8 @@ def _tell(receipt: Erasure) -> None:
 
 async def _verify(call: InWorkspace, given: str) -> None:
     scope = (await call.principal()).scope
-    receipt = await call.app.erasures.get(scope, _id_in(given)) if _is_id(given) else _read(Path(given))
+    named = _id_in(given)
+    receipt = _read(Path(given)) if named is None else await call.app.erasures.get(scope, named)
     if receipt.workspace_id != call.workspace:
         raise NotFound(f"the receipt is of the workspace {receipt.workspace_id}: say --workspace")
     checks = await call.app.erasures.verify(receipt)
@@ -104,16 +105,11 @@ def _tell_checks(call: InWorkspace, checks: list[Check]) -> None:
         print_plain(f"{'ok     ' if check.ok else 'DIFFERS'} {check.what:<6} {check.detail}")
 
 
-def _is_id(given: str) -> bool:
+def _id_in(given: str) -> UUID | None:
     try:
-        _id_in(given)
+        return UUID(given)
     except ValueError:
-        return False
-    return True
-
-
-def _id_in(given: str) -> UUID:
-    return UUID(given)
+        return None
 
 
 def _read(path: Path) -> Erasure:

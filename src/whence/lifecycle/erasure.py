@@ -18,7 +18,7 @@ from whence.clock import Clock
 from whence.crypto import Shredded, SubjectKey, commit
 from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
 from whence.db.queries import load
-from whence.errors import FieldError, InvalidInput, NotFound, NotSealed
+from whence.errors import Damaged, FieldError, InvalidInput, NotFound, NotSealed
 from whence.graph.project import Projector
 from whence.graph.rebuild import rebuild as rebuild_graph
 from whence.identity import Principal
@@ -194,6 +194,8 @@ class Erasures:
             proof = await self._ledger.seals.inclusion(scope, receipt.erasure_id)
         except NotSealed:
             return Check("seal", True, "not sealed yet: `whence seal`, and verify again")
+        except Damaged as error:
+            return Check("seal", False, error.detail)
         leaf = msgspec.json.decode(proof.leaf, type=dict[str, Any])
         same = leaf["payload_commitment"] == commitment
         return Check("seal", same, f"under the root {proof.root} of {proof.size} events" if same else "another payload")

@@ -114,10 +114,12 @@ CREATE FUNCTION whence.erasure_tables() RETURNS TABLE (name text, id text, meant
         'encode(sha256(convert_to(concat_ws('' '', t.agent, t.instance, t.key), ''UTF8'')), ''hex'')',
         't.user_id = $2 AND t.updated_at <= $6'),
     ('graph_edges', 't.build || '' '' || t.source || '' '' || t.target || '' '' || t.edge_type',
-        -- What payloads told of: alike texts, summaries, memories, names and their aliases.
-        '(t.edge_type IN (3, 5, 6, 7) AND (t.source >> 6 = ANY ($4) OR t.target >> 6 = ANY ($4)))'
+        -- What the subject's payloads told: that texts are alike, what was summed up or remembered from what, and names.
+        -- What others told of the subject's events is theirs, and what envelopes tell stays.
+        '(t.edge_type IN (3, 5, 6) AND t.source >> 6 = ANY ($4))'
         ' OR EXISTS (SELECT FROM whence.graph_entities g WHERE g.workspace_id = t.workspace_id AND g.build = t.build'
-        ' AND g.node = t.target AND g.sealed_name IS NOT NULL AND t.source >> 6 = ANY ($4))'),
+        ' AND g.node IN (t.source, t.target) AND g.sealed_name IS NOT NULL AND g.node >> 6 <= $5'
+        ' AND (g.subject_id = $2 OR g.node >> 6 = ANY ($4)))'),
     ('graph_waiting', 't.build || '' '' || t.source || '' '' || t.event_id',
         't.edge_type IN (5, 6) AND t.source >> 6 = ANY ($4)'),
     ('graph_entities', 't.build || '' '' || t.node',
