@@ -4,7 +4,6 @@ However much there is, no more is in memory at once than a page of rows, the pos
 was written since the reader took the last part.
 """
 
-import asyncio
 import hashlib
 import io
 import zipfile
@@ -18,7 +17,7 @@ from whence.clock import Clock
 from whence.db import Database, Scope
 from whence.db.queries import load
 from whence.errors import NotFound, SetupError
-from whence.graph.project import BUSY_SECONDS, Projector
+from whence.graph.project import Projector
 from whence.graph.reading import open_name
 from whence.ledger import Ledger
 from whence.lifecycle.erasure import ERASE_TIMEOUT_MS, check_subject
@@ -54,7 +53,8 @@ class Exports:
         """Raises before anything is written where there is nothing to export."""
         check_subject(subject_id)
         head = await self._ledger.heads.read(scope.workspace_id)
-        await self._wait_for_names(scope.workspace_id, head)
+        # The graph finds names after events are stored.
+        await self._projector.catch_up(scope.workspace_id)
         values = {"workspace_id": scope.workspace_id, "subject_id": subject_id, "upto": head}
         async with self._database.transaction(scope, timeout_ms=ERASE_TIMEOUT_MS) as tx:
             events: list[Any] = await (await tx.execute(_SQL["subject_events"], values, binary=True)).fetchall()
@@ -65,14 +65,6 @@ class Exports:
         about = {"subject_id": subject_id, "workspace_id": scope.workspace_id, "position": head}
         about |= {"exported_at": self._clock(), "form": EXPORT_FORM}
         return Export(self._database, self._ledger, scope, about, events)
-
-    async def _wait_for_names(self, workspace_id: str, head: int) -> None:
-        """The graph finds names after events are stored. It need not keep up with who goes on writing."""
-        reached: int | None = 0
-        while reached is None or reached < head:
-            reached = await self._projector.step(await self._projector.live(workspace_id), upto=head)
-            if reached is None:
-                await asyncio.sleep(BUSY_SECONDS)
 
 
 class Export:
