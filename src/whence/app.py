@@ -23,6 +23,8 @@ from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
 from whence.lifecycle.actions import Actions
 from whence.lifecycle.archive import Archive
+from whence.lifecycle.erasure import Erasures
+from whence.lifecycle.export import Exports
 from whence.lifecycle.policies import Policies
 from whence.lifecycle.retention import Retention
 from whence.lifecycle.sessions import Sessions
@@ -54,6 +56,8 @@ class App:
     actions: Actions
     archive: Archive
     retention: Retention
+    erasures: Erasures
+    exports: Exports
     registry: CollectorRegistry
     stopping: asyncio.Event
     """Set when the server begins to stop, so that what never ends by itself does."""
@@ -110,6 +114,8 @@ async def open_app(
                     actions=Actions(database, ledger, clock, profiles),
                     archive=archive,
                     retention=retention.measured(registry),
+                    erasures=Erasures(database, ledger, memory, projector, clock),
+                    exports=Exports(database, ledger, projector, clock),
                     registry=registry,
                     stopping=asyncio.Event(),
                 )

@@ -1,10 +1,13 @@
 """Keys and ciphers: payloads are encrypted per subject, subject keys are wrapped, events commit to their payloads."""
 
+import asyncio
 import hashlib
 import hmac
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
@@ -21,6 +24,9 @@ from whence.errors import SetupError
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
+SHREDDED_FILE = "shredded.keys"
+
+_FINGERPRINT = re.compile(r"^[0-9a-f-]{36} ([0-9a-f]{64})$", re.MULTILINE)
 
 
 class Wrapped(NamedTuple):
@@ -30,8 +36,15 @@ class Wrapped(NamedTuple):
     key: bytes
 
 
+class Shredded(NamedTuple):
+    """A key that must never open anything again: its id, for people, and the SHA-256 of its wrapped form."""
+
+    key_id: UUID
+    fingerprint: str
+
+
 class KeyProvider(Protocol):
-    """Keeps the key-encryption keys. A provider for a key management service implements the same three names."""
+    """Keeps the key-encryption keys. A provider for a key management service implements the same four names."""
 
     @property
     def kek_id(self) -> str:
@@ -40,14 +53,25 @@ class KeyProvider(Protocol):
 
     async def wrap(self, keys: list[bytes]) -> list[bytes]: ...
 
-    async def unwrap(self, wrapped: list[Wrapped]) -> list[bytes]: ...
+    async def unwrap(self, wrapped: list[Wrapped]) -> list[bytes | None]:
+        """None for a key that was shredded, wherever its wrapped form was found again."""
+        ...
+
+    async def shred(self, keys: Sequence[Shredded]) -> None:
+        """Returns when it is certain that these will not be unwrapped any more. The same key twice is no failure."""
+        ...
 
 
 class LocalKeyProvider:
-    """The key-encryption key in a file that only its owner can read."""
+    """The key-encryption key in a file that only its owner can read, and beside it a list of what was shredded.
 
-    def __init__(self, kek: bytes) -> None:
+    The list is not in the database, because a backup of the database is what it guards against: the wrapped keys in
+    there come back with it, and this list does not.
+    """
+
+    def __init__(self, kek: bytes, shredded: Path | None = None) -> None:
         self._kek = kek
+        self._shredded = shredded and _ShreddedKeys(shredded)
         self.kek_id = "local-" + hashlib.sha256(b"whence kek id" + kek).hexdigest()[:16]
 
     def __repr__(self) -> str:
@@ -66,16 +90,69 @@ class LocalKeyProvider:
             raise SetupError(f"the key file {path} does not hold a key: restore it from a backup") from error
         if len(kek) != KEY_BYTES:
             raise SetupError(f"the key file {path} does not hold a key: restore it from a backup")
-        return cls(kek)
+        return cls(kek, path.with_name(SHREDDED_FILE))
 
     async def wrap(self, keys: list[bytes]) -> list[bytes]:
         return [aes_key_wrap_with_padding(self._kek, key) for key in keys]
 
-    async def unwrap(self, wrapped: list[Wrapped]) -> list[bytes]:
+    async def unwrap(self, wrapped: list[Wrapped]) -> list[bytes | None]:
+        shredded = self._shredded.known() if self._shredded else frozenset[str]()
         try:
-            return [aes_key_unwrap_with_padding(self._kek, key) for _, key in wrapped]
+            return [
+                None
+                if shredded and hashlib.sha256(key).hexdigest() in shredded
+                else aes_key_unwrap_with_padding(self._kek, key)
+                for _, key in wrapped
+            ]
         except InvalidUnwrap as error:
             raise SetupError(f"a subject key was not wrapped by {self.kek_id}: is it the right key file?") from error
+
+    async def shred(self, keys: Sequence[Shredded]) -> None:
+        if self._shredded is None:
+            raise SetupError("keys cannot be shredded: there is no file that would remember it")
+        # Beside the event loop: the disk is waited for.
+        await asyncio.to_thread(self._shredded.add, keys)
+
+
+class _ShreddedKeys:
+    """A file that only grows: a line with the id and the fingerprint of each key. Other processes may add to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = -1
+        self._known: frozenset[str] = frozenset()
+
+    def known(self) -> frozenset[str]:
+        """The fingerprints. It is read again when it has grown; asking for its size costs a microsecond."""
+        try:
+            size = self._path.stat().st_size
+            if size != self._size:
+                self._known = frozenset(_FINGERPRINT.findall(self._path.read_text("ascii", "replace")))
+                self._size = size
+        except FileNotFoundError:
+            return frozenset()
+        except OSError as error:
+            raise SetupError(f"{self._path} cannot be read: {error.strerror}") from error
+        return self._known
+
+    def add(self, keys: Sequence[Shredded]) -> None:
+        fresh = [key for key in keys if key.fingerprint not in self.known()]
+        if not fresh:
+            return
+        try:
+            self._append("".join(f"{key.key_id} {key.fingerprint}\n" for key in fresh))
+        except OSError as error:
+            raise SetupError(f"{self._path} cannot be written: {error.strerror}") from error
+
+    def _append(self, lines: str) -> None:
+        """One write, after a line end of its own where a crash has cut off what came before."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+            file.write((b"\n" if torn else b"") + lines.encode("ascii"))
+            os.fsync(file.fileno())
+        _sync_folder(self._path.parent)
 
 
 def _create_key_file(path: Path) -> None:
@@ -92,11 +169,15 @@ def _create_key_file(path: Path) -> None:
             os.link(fresh, path)
         except FileExistsError:
             return
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        _sync_folder(path.parent)
     finally:
         os.unlink(fresh)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
 
 
 def _derived(key: bytes, purpose: bytes) -> bytes:
@@ -143,6 +224,28 @@ class SubjectKey:
     def salt(self, place: bytes) -> bytes:
         """Derived, not stored, so the same content of the same event commits to the same value."""
         return hmac.digest(self._salts, place, "sha256")
+
+
+class ShreddedKey(SubjectKey):
+    """In the place of a key that was shredded and has come back, with a backup of the database, in its wrapped form."""
+
+    def __init__(self, key_id: UUID) -> None:
+        self.key_id = key_id
+
+    def seal(self, place: bytes, plaintext: bytes, canonical: bytes) -> NoReturn:
+        raise SetupError(_SHREDDED)
+
+    def open(self, place: bytes, ciphertext: bytes) -> NoReturn:
+        raise SetupError(_SHREDDED)
+
+    def mark(self, text: str) -> NoReturn:
+        raise SetupError(_SHREDDED)
+
+    def salt(self, place: bytes) -> NoReturn:
+        raise SetupError(_SHREDDED)
+
+
+_SHREDDED = "the subject was erased after this backup of the database was made: run `whence erase --restored`"
 
 
 def commit(salt: bytes, canonical: bytes) -> bytes:

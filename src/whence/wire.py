@@ -642,3 +642,30 @@ class MemoryRetention(msgspec.Struct, frozen=True):
     """The actions that hold it, as far as the caller may see them."""
     strength: float
     temperature: Temperature
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """Rows of one table that were removed; the digest is over their sorted names, one a line."""
+
+    count: int
+    digest: str
+
+
+class Erasure(msgspec.Struct, frozen=True):
+    """The receipt of an erasure: what was removed, and the event in the ledger that says so."""
+
+    erasure_id: UUID
+    """Also the id of the event."""
+    workspace_id: str
+    subject_hash: str
+    erased_at: datetime
+    erased_by: str
+    position: int
+    removed: dict[str, Removed]
+    shredded_keys: list[UUID]
+    held: list[UUID]
+    """Memories that an action cites: their envelopes stay, without text."""
+    digest: str
+    """SHA-256 of what the event says, in canonical form."""
+    settled: bool = True
+    """Whether what follows from it is done. False only where something stopped it; a worker takes it up."""

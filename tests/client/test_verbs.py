@@ -3,6 +3,7 @@
 import ast
 import inspect
 import uuid
+import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from conftest import Workspace
 from samples import event
 from whence import AsyncWhence, Whence, wire
 from whence.app import App
-from whence.errors import NotFound
+from whence.errors import Forbidden, NotFound
 
 RULE = "A change set is refused by the gate of conformity unless two people of the team have signed its review."
 NOTE: dict[str, Any] = {"agent": "gateway", "tier": "persistent", "kind": "semantic"}
@@ -209,6 +210,23 @@ async def test_seals_and_proofs(ann: Any, app: App, workspace: Workspace) -> Non
     consistency = await ann.consistency(1)
     assert (consistency.old_size, consistency.new_size) == (1, 2)
     assert (await ann.consistency(1, 2)).new_root == seals.seals[1].root
+
+
+async def test_a_person_is_exported_and_erased(administrator: Any, ann: Any, tmp_path: Path) -> None:
+    sent = (await ann.append(**PLACE, payload={"text": "secret"})).results[0]
+    path = tmp_path / "ann.zip"
+    assert await administrator.export("ann", path) == path.stat().st_size
+    assert b"secret" in zipfile.ZipFile(path).read("events.jsonl")
+    with pytest.raises(FileExistsError):
+        await administrator.export("ann", path)
+    with pytest.raises(Forbidden):
+        await ann.export("ann", tmp_path / "other.zip")
+    assert not (tmp_path / "other.zip").exists()
+    receipt = await administrator.erase("ann")
+    assert (type(receipt), receipt.settled, receipt.removed["payloads"].count) == (wire.Erasure, True, 1)
+    assert await administrator.erase("ann") == receipt == await administrator.erasure(receipt.erasure_id)
+    with pytest.raises(NotFound):
+        await administrator.payload(sent.event_id)
 
 
 async def test_health(ann: Any) -> None:

@@ -11,6 +11,7 @@ from conftest import Workspace
 from samples import event
 from whence import db
 from whence.app import App
+from whence.errors import Unavailable
 from whence.wire import Recall, Remember
 
 # Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
@@ -18,7 +19,7 @@ SHARED_ROWS = {
     "memories", "memory_vectors", "memory_sources", "runs", "workflows", "action_cites", "memory_tellings",
     "retention_states", "sessions",
 }  # fmt: skip
-DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions")
+DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures")
 VIEWS = {"retention_states"}
 SHARED_TABLES = {"schema_migrations", "library_migrations", "installation", "edge_types"}
 
@@ -80,7 +81,20 @@ async def fill(app: App, workspace: Workspace) -> UUID:
     await remember(app, workspace)
     for principal in (workspace.admin, workspace.user("ann")):
         await app.working.put(principal.scope, "planner", "run-7", "draft", b'"mine"')
+    await erase(app, workspace)
     return stored.event_id
+
+
+async def erase(app: App, workspace: Workspace) -> None:
+    """Somebody, and not to the end."""
+
+    def stop(step: str, *_: int) -> None:
+        if step == "keys":
+            raise Unavailable("stopped")
+
+    await app.ledger.append(workspace.admin, [event({"text": "gone"}, subject_id="cid")])
+    with pytest.raises(Unavailable):
+        await app.erasures.erase(workspace.admin, "cid", stop)
 
 
 async def remember(app: App, workspace: Workspace) -> None:
@@ -311,6 +325,22 @@ async def test_the_server_role_owns_nothing_and_cannot_reach_beyond_its_rows(
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 raw_app.execute(forbidden)
+
+
+async def test_payloads_keys_and_accounts_are_deleted_by_an_erasure_alone(raw_app: Connection) -> None:
+    """The server becomes that role for the one transaction; events not even then."""
+    for name in ("payloads", "subject_keys", "users", "user_keys", "events", "seals", "seal_tiles"):
+        statement = sql.SQL("DELETE FROM {}").format(sql.Identifier("whence", name))
+        raw_app.execute("SET ROLE whence_workspace")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            raw_app.execute(statement)
+        raw_app.execute("RESET ROLE")
+        raw_app.execute("SET ROLE whence_eraser")
+        if name in ("events", "seals", "seal_tiles"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                raw_app.execute(statement)
+        else:
+            assert raw_app.execute(statement).rowcount == 0, "without a workspace it sees nothing"
 
 
 async def test_even_the_owner_of_the_schema_sees_no_rows(app: App, workspace: Workspace, owner: Connection) -> None:

@@ -1,5 +1,6 @@
 """Payloads: encrypted under their subject's key, opened by who may read them, committed to by their event."""
 
+import hashlib
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ import pytest
 from conftest import Workspace
 from samples import event
 from whence.app import App
-from whence.crypto import LocalKeyProvider, SubjectKey, Wrapped, commit
+from whence.crypto import LocalKeyProvider, Shredded, SubjectKey, Wrapped, commit
 from whence.db import Scope
 from whence.errors import NotFound, SetupError
 from whence.ledger import MAX_JOINED_BYTES, _place
@@ -187,3 +188,27 @@ async def test_a_key_that_was_replaced_elsewhere_is_not_written_under(app: App, 
     [outcome] = await app.ledger.append(workspace.admin, [again])
     assert outcome.status == "accepted"
     assert await app.ledger.payload(workspace.admin.scope, again.event_id) == b'{"n":2}'
+
+
+async def test_what_was_shredded_is_refused_by_every_process_and_for_ever(tmp_path: Path) -> None:
+    here = LocalKeyProvider.from_file(tmp_path / "kek.key")
+    there = LocalKeyProvider.from_file(tmp_path / "kek.key")
+    wrapped = [Wrapped(here.kek_id, key) for key in await here.wrap([b"a" * 32, b"b" * 32, b"c" * 32])]
+    shredded = [Shredded(uuid4(), hashlib.sha256(item.key).hexdigest()) for item in wrapped]
+    assert await there.unwrap(wrapped) == [b"a" * 32, b"b" * 32, b"c" * 32]
+    await here.shred(shredded[:1])
+    await here.shred(shredded[:1])
+    path = tmp_path / "shredded.keys"
+    assert path.read_text() == f"{shredded[0].key_id} {shredded[0].fingerprint}\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    for provider in (here, there, LocalKeyProvider.from_file(tmp_path / "kek.key")):
+        assert await provider.unwrap(wrapped) == [None, b"b" * 32, b"c" * 32]
+    with path.open("a") as file:
+        file.write(str(shredded[1].key_id))
+    await there.shred(shredded[2:])
+    assert await here.unwrap(wrapped) == [None, b"b" * 32, None], "a line that a crash has cut off hides no other"
+
+
+async def test_without_a_file_to_remember_it_nothing_is_shredded() -> None:
+    with pytest.raises(SetupError, match="no file"):
+        await LocalKeyProvider(b"k" * 32).shred([Shredded(uuid4(), "0" * 64)])

@@ -12,6 +12,7 @@ from whence.app import App, admin_key_file, ensure_default_workspace, reach_data
 from whence.cli import (
     canon,
     doctor,
+    erasure,
     graph,
     jobs,
     lifecycle,
@@ -37,7 +38,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     help="Memory for AI agents that knows where it came from.",
 )
-for _subject in (doctor, memory, graph, tail, seals, lifecycle):
+for _subject in (doctor, memory, graph, tail, seals, lifecycle, erasure):
     cli.add_typer(_subject.commands)
 cli.add_typer(users.users, name="user")
 cli.add_typer(users.workspaces, name="workspace")

@@ -31,6 +31,7 @@ from whence.client.calls import (
     ended_early,
     failure_of,
     given,
+    new_file,
     post,
     put,
     read,
@@ -64,6 +65,7 @@ from whence.wire import (
     CanonRule,
     ConsistencyProof,
     Episodes,
+    Erasure,
     Event,
     EventPage,
     Explanation,
@@ -384,6 +386,32 @@ class Whence:
     def rules(self, world_id: str) -> list[CanonRule]:
         """The rules of a world."""
         return (self._send(read(at("/v1/canon/{}", world_id), Canon))).rules
+
+    # What is held on a person
+
+    def erase(self, subject_id: str) -> Erasure:
+        """Erases everything that is held on a person; the receipt says what that was. Needs an administrator."""
+        return self._send(post("/v1/erasures", Erasure, {"subject_id": subject_id}, repeatable=True))
+
+    def erasure(self, erasure_id: Id) -> Erasure:
+        """The receipt of an erasure. Needs an administrator."""
+        return self._send(read(at("/v1/erasures/{}", erasure_id), Erasure))
+
+    def export(self, subject_id: str, file: str | PathLike[str]) -> int:
+        """Writes everything that is held on a person into a new file, a ZIP of JSON lines; returns its size in bytes.
+        Needs an administrator. What failed on its way leaves a file that is not whole."""
+        path, size = at("/v1/subjects/{}/export", subject_id), 0
+        try:
+            with self._http.stream("GET", path) as response:
+                if not response.is_success:
+                    response.read()
+                    raise failure_of(response, self._http.base_url)
+                with new_file(file) as out:
+                    for chunk in response.iter_bytes():
+                        size += out.write(chunk)
+        except httpx.TransportError as error:
+            raise failure_of(error, self._http.base_url) from error
+        return size
 
     # Seals
 

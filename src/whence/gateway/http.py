@@ -15,6 +15,7 @@ from litestar.typing import FieldDefinition
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
 from whence.gateway import (
+    erasures,
     events,
     graph,
     jobs,
@@ -77,6 +78,9 @@ ROUTES = (
     working.get_working,
     working.delete_working,
     working.list_working,
+    erasures.erase,
+    erasures.get_erasure,
+    erasures.export_subject,
     telemetry.export_traces,
     telemetry.export_logs,
     system.health,

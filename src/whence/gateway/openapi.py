@@ -13,7 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 
 from whence import __version__
-from whence.gateway import graph, lifecycle, memories, sessions, workflows, working
+from whence.gateway import erasures, graph, lifecycle, memories, sessions, workflows, working
 from whence.gateway.boundary import PUBLIC_PATHS
 from whence.gateway.problems import PROBLEM_JSON
 from whence.ledger.events import MAX_BATCH_EVENTS
@@ -49,6 +49,7 @@ _BODIES: dict[tuple[str, str], type] = {
     ("post", "/v1/workflows/select"): workflows.SelectWorkflow,
     ("post", "/v1/workflows/outcomes"): workflows.ScoreWorkflow,
     ("put", "/v1/working/{agent}/{instance}/{key}"): working.WorkingRequest,
+    ("post", "/v1/erasures"): erasures.Erase,
 }
 _BATCHES = {"/v1/events": ("events", MAX_BATCH_EVENTS), "/v1/memories": ("memories", MAX_BATCH_MEMORIES)}
 _OTLP_BODIES = frozenset({"/v1/traces", "/v1/logs"})
@@ -56,6 +57,7 @@ _OTLP_BODIES = frozenset({"/v1/traces", "/v1/logs"})
 _ANSWERS: dict[str, Document] = {
     "/v1/events/{event_id}/payload": {"application/json": {"schema": {}}},
     "/v1/events/stream": {"text/event-stream": {"schema": {"type": "string"}}},
+    "/v1/subjects/{subject_id}/export": {"application/zip": {"schema": _BINARY}},
     "/v1/traces": _OTLP_BODY["content"],
     "/v1/logs": _OTLP_BODY["content"],
     "/metrics": {"text/plain": {"schema": {"type": "string"}}},
@@ -72,7 +74,7 @@ _PROBLEMS = {
     "503": "Try again later",
 }
 # Routes whose parameters or bodies name something that may not be there.
-_NAMED_BESIDE = frozenset({"/v1/seals/consistency", "/v1/workflows/select", "/v1/workflows/outcomes"})
+_NAMED_BESIDE = frozenset({"/v1/seals/consistency", "/v1/workflows/select", "/v1/workflows/outcomes", "/v1/erasures"})
 # Routes that answer with an empty list where nothing is there.
 _LISTS = frozenset(
     {
@@ -91,6 +93,9 @@ _FOR_ADMINISTRATORS = frozenset(
         "/v1/runs/{run_id}/complete",
         "/v1/runs/{run_id}/fail",
         "/v1/workflows/{workflow_id}",
+        "/v1/erasures",
+        "/v1/erasures/{erasure_id}",
+        "/v1/subjects/{subject_id}/export",
     }
 )
 _CONFLICTS = re.compile(r"/v1/(events|memories|workflows|workflows/outcomes|runs/\{run_id\}/.+)|.+/proof")

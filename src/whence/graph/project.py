@@ -101,16 +101,15 @@ class Projector:
         return Build(workspace_id, row[0])
 
     async def catch_up(self, workspace_id: str, max_events: int = MAX_BATCH_EVENTS) -> int:
-        """Projects what is there; returns the position that the graph has come to."""
-        position = -1
+        """Projects what is there now; returns the position that the graph has come to. What comes meanwhile is left to
+        the next one, because somebody who writes on without a pause would never let this end."""
+        head = await self._ledger.heads.read(workspace_id)
         while True:
-            reached = await self.step(await self.live(workspace_id), max_events)
+            reached = await self.step(await self.live(workspace_id), max_events, upto=head)
             if reached is None:
                 await asyncio.sleep(BUSY_SECONDS)
-            elif reached == position:
-                return position
-            else:
-                position = reached
+            elif reached >= head:
+                return reached
 
     async def step(self, build: Build, max_events: int = MAX_BATCH_EVENTS, upto: int | None = None) -> int | None:
         """Projects the next events, at most so many; returns the position that the build has come to.

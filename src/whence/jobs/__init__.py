@@ -75,6 +75,15 @@ async def idle_workspaces(app: App) -> list[str]:
     return await app.sessions.due()
 
 
+async def settle_erasures(app: App, workspace_id: str) -> None:
+    """Ends those that were stopped on their way."""
+    await app.erasures.settle(workspace_id)
+
+
+async def unsettled_workspaces(app: App) -> list[str]:
+    return await app.erasures.due()
+
+
 async def apply_retention(app: App, workspace_id: str) -> None:
     """What falls due meanwhile waits for the next time."""
     done = await app.retention.apply(workspace_id)
@@ -95,6 +104,7 @@ async def remove_finished(app: App) -> None:
 
 JOBS: Final[tuple[Job | Upkeep, ...]] = (
     Job("sweep-working", sweep_working, due=expired_workspaces, schedule="* * * * *"),
+    Job("settle-erasures", settle_erasures, due=unsettled_workspaces, schedule="* * * * *"),
     Job("close-sessions", close_sessions, due=idle_workspaces, schedule="15 3 * * *"),
     Job("apply-retention", apply_retention, due=remembering_workspaces, schedule="7 * * * *"),
     Upkeep("remove-finished-jobs", remove_finished, schedule="17 * * * *"),

@@ -18,7 +18,7 @@ from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
-from whence.ledger.append import Entry, Outcome, Status, append
+from whence.ledger.append import Block, Entry, Outcome, Status, append, append_fresh
 from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
 from whence.ledger.effects import OwnEvent
 from whence.ledger.events import problems
@@ -152,6 +152,14 @@ class Ledger:
         self.heads.moved(workspace_id, max((outcome.position or 0 for outcome in outcomes), default=0))
         return outcomes
 
+    async def record_in(self, tx: Tx, workspace_id: str, own: OwnEvent) -> int:
+        """The same for one event in the caller's transaction, which holds the head; returns its position. After the
+        commit the caller says so by `heads.moved`."""
+        keys = await self.keys.ensure(workspace_id, {subject_of(own.event)})
+        entry = _entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own)
+        head, _ = await append_fresh(tx, workspace_id, Block.of([entry]), self._clock())
+        return head + 1
+
     def count(self, status: Status, count: int) -> None:
         """For the metrics; a gateway counts what it rejects before it comes here."""
         self._counted[status].inc(count)
@@ -212,8 +220,11 @@ class Ledger:
             )
             rows = await (await tx.execute(_SQL["payloads_of_event"], values, binary=True)).fetchall()
             key_rows = await self.keys.read(tx, scope.workspace_id, {row[3] for row in rows})
+        # A subject may be erased between the two.
+        readable = {row[0] for row in key_rows}
+        rows = [row for row in rows if row[3] in readable]
         if not rows:
-            raise NotFound("the event has no payload")
+            raise NotFound("the event has no payload, or it was erased")
         keys = await self.keys.opened(scope.workspace_id, key_rows)
         opened = [self._open(scope.workspace_id, keys, row) for row in rows]
         own = None if rows[0][5] else opened.pop(0)
@@ -229,7 +240,8 @@ class Ledger:
         values = _values(scope, positions=list(positions), max_bytes=max_bytes)
         rows = await (await tx.execute(_SQL["contents_at"], values, binary=True)).fetchall()
         keys = {row[0]: row for row in await self.keys.read(tx, scope.workspace_id, {row[6] for row in rows})}
-        return [Sealed(*row, keys[row[6]]) for row in rows]  # pyright: ignore[reportCallIssue] (a row is Any)
+        # A subject may be erased between the two.
+        return [Sealed(*row, keys[row[6]]) for row in rows if row[6] in keys]  # pyright: ignore[reportCallIssue] (a row is Any)
 
     async def opened(self, scope: Scope, sealed: Sequence[Sealed]) -> list[Content]:
         """What the payloads say. Opening many takes a while, so it is done beside the event loop."""

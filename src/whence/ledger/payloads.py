@@ -5,7 +5,7 @@ shredded elsewhere is soon gone here as well.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from whence.clock import Clock
-from whence.crypto import KeyProvider, SubjectKey, Wrapped
+from whence.crypto import KeyProvider, Shredded, ShreddedKey, SubjectKey, Wrapped
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import SetupError
@@ -100,9 +100,32 @@ class SubjectKeys:
 
     async def opened(self, workspace_id: str, rows: list[KeyRow]) -> dict[str, SubjectKey]:
         unwrapped = await self._provider.unwrap([Wrapped(kek_id, key) for _, _, kek_id, key in rows])
-        keys = {row[0]: SubjectKey(row[1], key) for row, key in zip(rows, unwrapped, strict=True)}
+        keys = {
+            row[0]: ShreddedKey(row[1]) if key is None else SubjectKey(row[1], key)
+            for row, key in zip(rows, unwrapped, strict=True)
+        }
         self._remember(workspace_id, keys)
         return keys
+
+    async def shred(self, workspace_id: str, keys: Sequence[Shredded]) -> None:
+        """After they are gone from the database: no copy of them will open anything either."""
+        shredded = {key.key_id for key in keys}
+        self._cache = {
+            place: entry
+            for place, entry in self._cache.items()
+            if place[0] != workspace_id or entry[1].key_id not in shredded
+        }
+        if keys:
+            await self._provider.shred(keys)
+
+    async def restored(self, workspace_id: str) -> list[str]:
+        """The subjects whose keys were shredded and are in the database all the same, as after a restored backup."""
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            rows: list[Any] = await (
+                await tx.execute(_SQL["all_subject_keys"], {"workspace_id": workspace_id})
+            ).fetchall()
+        unwrapped = await self._provider.unwrap([Wrapped(kek_id, key) for _, _, kek_id, key in rows])
+        return [row[0] for row, key in zip(rows, unwrapped, strict=True) if key is None]
 
     def forget(self, workspace_id: str, subject_id: str) -> None:
         self._cache.pop((workspace_id, subject_id), None)

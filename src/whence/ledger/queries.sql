@@ -166,6 +166,10 @@ WHERE workspace_id = %(workspace_id)s AND event_id = ANY (%(event_ids)s::uuid[])
 SELECT subject_id, key_id, kek_id, wrapped_key FROM whence.subject_keys
 WHERE workspace_id = %(workspace_id)s AND subject_id = ANY (%(subject_ids)s);
 
+-- name: all_subject_keys
+SELECT subject_id, key_id, kek_id, wrapped_key FROM whence.subject_keys
+WHERE workspace_id = %(workspace_id)s ORDER BY subject_id;
+
 -- name: add_subject_keys
 -- Sorted by the caller, so that two writers adding the same subjects do not wait for each other in a circle.
 INSERT INTO whence.subject_keys (workspace_id, subject_id, key_id, wrapped_key, kek_id, created_at)

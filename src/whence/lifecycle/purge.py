@@ -1,0 +1,86 @@
+"""Purge: what was removed is gone from the files too.
+
+A database that removes a row marks it, and goes on holding its bytes: in the table and its indexes, in the samples that
+its planner keeps, and in the write-ahead log. Here the tables are rewritten and sampled anew, and on the embedded
+database the log is replaced as well. On a served one the log is its operator's, who is told.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psycopg
+from psycopg import Connection, sql
+
+from whence.db import scrub
+from whence.db.migrate import reason
+from whence.errors import DatabaseError, Unavailable
+
+LOCK_SECONDS = 60
+"""So long a table is waited for that somebody works with."""
+
+Progress = Callable[[int, int], None]
+
+_TABLES = b"""
+SELECT relname FROM pg_class WHERE relnamespace = 'whence'::regnamespace AND relkind = 'r' ORDER BY relname
+"""
+_BYTES = b"""
+SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+WHERE relnamespace = 'whence'::regnamespace AND relkind = 'r'
+"""
+_OPERATOR = (
+    "the write-ahead log: switch and checkpoint, and let archived segments age out",
+    "replicas: they follow by themselves once the log is replayed",
+    "backups and snapshots from before: let them age out, and never restore them together with the key folder",
+    "transactions that were open meanwhile may have kept rows alive: run this again when they have ended",
+)
+_OWNER_OF_FILES = ("backups and snapshots of the data directory from before: let them age out",)
+
+
+class Purged(msgspec.Struct, frozen=True):
+    tables: list[str]
+    bytes_before: int
+    bytes_after: int
+    wal_segments: int | None
+    """Of the embedded database's log, how many were replaced."""
+    left_to_operator: tuple[str, ...]
+
+
+def purge(owner: str, data_dir: Path | None, on_progress: Progress) -> Purged:
+    """As the owner of the schema; with the folder of an embedded database, its log too."""
+    if data_dir is not None:
+        scrub.wait_for_old_transactions(data_dir)
+    skipped: list[str] = []
+    try:
+        with psycopg.connect(owner, autocommit=True) as conn:
+            # What the login may not rewrite is passed over with a warning.
+            conn.add_notice_handler(lambda notice: skipped.append(notice.message_primary or ""))
+            before = _asked(conn, _BYTES)
+            tables = [row[0] for row in conn.execute(_TABLES).fetchall()]
+            _rewrite(conn, tables, on_progress)
+            if skipped:
+                raise DatabaseError(f"the tables cannot be rewritten: {skipped[0]}; give the owner's URL")
+            # The samples of the planner hold values of columns. They were taken anew; here are the old ones.
+            conn.execute("VACUUM (FULL) pg_catalog.pg_statistic")
+            after = _asked(conn, _BYTES)
+    except psycopg.Error as error:
+        raise DatabaseError(f"the tables cannot be rewritten: {reason(error)}") from error
+    segments = None if data_dir is None else scrub.replace_log(data_dir)
+    on_progress(len(tables) + 1, len(tables) + 1)
+    left = _OPERATOR if data_dir is None else _OWNER_OF_FILES
+    return Purged(tables, before, after, segments, (*skipped, *left))
+
+
+def _rewrite(conn: Connection, tables: list[str], on_progress: Progress) -> None:
+    conn.execute(sql.SQL("SET lock_timeout = {}").format(f"{LOCK_SECONDS}s"))
+    try:
+        for done, table in enumerate(tables):
+            on_progress(done, len(tables) + 1)
+            conn.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier("whence", table)))
+    except psycopg.errors.LockNotAvailable as error:
+        raise Unavailable("a table is in use without end: stop what uses it, and purge again") from error
+
+
+def _asked(conn: Connection, statement: bytes) -> int:
+    row = conn.execute(statement).fetchone()
+    return row[0] if row else 0

@@ -1,0 +1,101 @@
+"""After a purge no file of an embedded database holds what was erased."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from conftest import Workspace, serving, whence
+from people import Marks, live, telemetry
+from whence.app import open_app
+from whence.db import embedded
+from whence.settings import Settings
+
+
+def holding(folder: Path, marks: list[str]) -> dict[str, int]:
+    """The files below a folder in which a mark stands, and how many do."""
+    found: dict[str, int] = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes().lower()
+            count = sum(mark.lower().encode() in content for mark in marks)
+            if count:
+                found[str(path.relative_to(folder))] = count
+    return found
+
+
+async def lived(data_dir: Path, log: Path) -> list[str]:
+    marks = Marks()
+    with serving(data_dir, log) as server:
+        async with open_app(Settings(data_dir=data_dir)) as app:
+            workspace = Workspace("default", server.admin_key)
+            await live(app, workspace, "ann", marks)
+            with server.client(server.admin_key) as admin:
+                telemetry(admin, "ann", marks)
+            await live(app, workspace, "bob", lambda: "kept-by-bob")
+            await app.projector.catch_up("default")
+    return marks.made
+
+
+async def test_no_file_holds_a_mark_of_who_was_erased_once_it_is_purged(tmp_path: Path) -> None:
+    data_dir, log = tmp_path / "data", tmp_path / "serve.log"
+    marks = await lived(data_dir, log)
+    # Samples of the planner, which hold values of columns, as a database makes them by itself after a while.
+    with embedded.start(data_dir) as running, psycopg.connect(running.owner_conninfo, autocommit=True) as conn:
+        conn.execute("ANALYZE")
+    before = holding(data_dir, marks)
+    assert any(name.startswith("pgdata/base/") for name in before), before
+    erased = whence("erase", "ann", "--yes", "--json", "--data-dir", data_dir)
+    assert erased.returncode == 0, erased.stderr
+    logical = holding(data_dir, marks)
+    assert any(name.startswith("pgdata/pg_wal/") for name in logical), "else there would be nothing to purge"
+    assert any(name.startswith("pgdata/base/") for name in logical)
+    purged = whence("purge", "--json", "--data-dir", data_dir)
+    assert purged.returncode == 0, purged.stderr
+    report: dict[str, Any] = json.loads(purged.stdout)
+    assert "memories" in report["tables"]
+    assert report["wal_segments"] > 0
+    assert holding(data_dir, marks) == {}
+    assert not any(mark in log.read_text() for mark in marks)
+    assert holding(data_dir, ["kept-by-bob"])
+    assert whence("erase", "--verify", json.loads(erased.stdout)["erasure_id"], "--data-dir", data_dir).returncode == 0
+    assert whence("rebuild", "--verify", "--data-dir", data_dir).returncode == 0
+
+
+def test_there_is_nothing_to_purge_where_there_is_no_data(tmp_path: Path) -> None:
+    done = whence("purge", "--data-dir", tmp_path / "none")
+    assert done.returncode == 1
+    assert "there is no Whence data" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_receipt_is_verified_from_its_file(tmp_path: Path) -> None:
+    data_dir, name = tmp_path / "data", "receipt.json"
+    assert whence("user", "add", "ann", "--data-dir", data_dir).returncode == 0
+    erased = whence("erase", "ann", "--yes", "--json", "--data-dir", data_dir)
+    (tmp_path / name).write_text(erased.stdout)
+    good = whence("erase", "--verify", tmp_path / name, "--data-dir", data_dir)
+    assert (good.returncode, "DIFFERS" in good.stdout) == (0, False)
+    receipt = json.loads(erased.stdout)
+    receipt["removed"]["users"]["count"] = 7
+    (tmp_path / name).write_text(json.dumps(receipt))
+    bad = whence("erase", "--verify", tmp_path / name, "--data-dir", data_dir)
+    assert bad.returncode == 1
+    assert "DIFFERS event" in bad.stdout
+
+
+def test_on_a_served_database_it_rewrites_the_tables_and_says_what_is_left_to_do(
+    postgres: embedded.EmbeddedServer, tmp_path: Path
+) -> None:
+    where = ("--data-dir", tmp_path / "keys", "--json")
+    done = whence("purge", "--database-url", postgres.owner_conninfo, *where)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["wal_segments"] is None
+    assert any("write-ahead log" in item for item in report["left_to_operator"])
+    assert not any("permission" in item for item in report["left_to_operator"])
+    refused = whence("purge", "--database-url", postgres.app_conninfo, *where)
+    assert (refused.returncode, "give the owner's URL" in refused.stderr) == (1, True)
+    unreachable = whence("purge", "--database-url", "postgresql://nobody@127.0.0.1:1/none", *where)
+    assert (unreachable.returncode, "cannot be rewritten" in unreachable.stderr) == (1, True)

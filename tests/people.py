@@ -1,0 +1,118 @@
+"""A person who has gone through every door, with a mark at each, and another one beside."""
+
+import io
+import json
+import uuid
+import zipfile
+from typing import Any
+
+import httpx
+
+from conftest import Workspace
+from samples import event
+from whence.app import App
+from whence.wire import Fact, Recall, Remember
+
+OTHER = "kept-by-bob"
+
+
+class Marks:
+    """Strings that stand nowhere else. Capitalised like names, so that the graph takes some for names of people."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def __call__(self) -> str:
+        letters = "".join(chr(ord("a") + int(digit, 16)) for digit in uuid.uuid4().hex[:12])
+        self.made.append(f"Zq{letters}")
+        return self.made[-1]
+
+    def found_in(self, text: str) -> list[str]:
+        """In any case: what is compared is often kept in small letters."""
+        small = text.lower()
+        return [mark for mark in self.made if mark.lower() in small]
+
+
+async def live(app: App, workspace: Workspace, who: str, mark: Any) -> None:
+    """Through the ledger, memory, runs, workflows, working memory and what an administrator does for the person."""
+    person, admin = workspace.user(who), workspace.admin
+    await app.ledger.append(person, _events(mark))
+    await app.ledger.append(
+        admin, [event({"text": f"About {mark()}"}, subject_id=who), event({"a": mark()}, user_id=who, subject_id=who)]
+    )
+    await _remember(app, workspace, who, mark)
+    for principal, user_id in ((person, None), (admin, who)):
+        run = await app.memory.start_run(principal, "gateway", "one", "triage", None, {"said": mark()}, user_id)
+        await app.memory.add_episode(principal, run.run_id, f"Asked {mark()} about {mark()}")
+        await app.memory.end_run(principal, run.run_id, "completed", {"said": mark()})
+    failed = await app.memory.start_run(person, "sdr", "two")
+    await app.memory.end_run(person, failed.run_id, "failed", {"said": mark()})
+    for agent in ("gateway", "sdr"):
+        await app.workflows.add(person, agent, "triage", mark(), _json({"steps": [mark()]}))
+        selection = await app.workflows.select(person, agent, "triage")
+        await app.workflows.record_outcome(person, selection.selection_id, 1)
+    for _ in range(3):
+        await app.working.put(person.scope, "planner", mark(), mark(), _json({"draft": [mark()]}))
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _events(mark: Any) -> list[Any]:
+    said = {"messages": [{"role": "user", "content": f"Ask {mark()} Stone in {mark()}, see https://x.test/{mark()}"}]}
+    return [
+        event(said),
+        event({"a": {"b": [1, {"c": mark()}]}}),
+        event({"tool": {"arguments": mark(), "result": mark()}}, tool_name="search"),
+        event({"entity_type": "name", "name": mark(), "alias": mark()}, event_type="entity.alias"),
+        event({"text": f"Summary of {mark()}"}, event_type="session.summary"),
+        event({"error": mark()}, status="failed"),
+    ]
+
+
+async def _remember(app: App, workspace: Workspace, who: str, mark: Any) -> None:
+    person = workspace.user(who)
+    for agent in ("gateway", "sdr"):
+        where = {"agent": agent, "tier": "persistent"}
+        fact = Fact(mark(), mark(), mark(), 0.9)
+        await app.memory.remember(person, Remember(**where, kind="semantic", text=f"Fact {mark()}", fact=fact))
+        await app.memory.remember(person, Remember(**where, kind="procedural", text=f"Do {mark()}", key=mark()))
+        await app.memory.remember(person, Remember(**where, kind="episodic", text=f"{mark()} was there"))
+        await app.memory.recall(person, Recall(agent=agent, subject=mark(), top_k=5))
+    forgotten = await app.memory.remember(
+        person, Remember(agent="gateway", tier="persistent", kind="semantic", text=f"Gone {mark()}")
+    )
+    await app.memory.forget(person, forgotten.memory_id)
+    about = Remember(agent="sdr", tier="persistent", kind="semantic", text=f"Client {mark()}", subject_id=who)
+    await app.memory.remember(workspace.admin, about)
+
+
+def telemetry(admin: httpx.Client, who: str, mark: Any) -> None:
+    """A span of the person's, and a log record about it that does not say whose it is."""
+    trace, span = uuid.uuid4().hex, uuid.uuid4().hex[:16]
+    times = {"startTimeUnixNano": "1767323045000000000", "endTimeUnixNano": "1767323046000000000"}
+
+    def text(name: str, value: str) -> dict[str, Any]:
+        return {"key": name, "value": {"stringValue": value}}
+
+    attributes = [
+        text("gen_ai.operation.name", "chat"),
+        text("user.id", who),
+        text("gen_ai.input.messages", f'[{{"role":"user","parts":[{{"type":"text","content":"{mark()}"}}]}}]'),
+    ]
+    spans = [{"traceId": trace, "spanId": span, "name": "chat", "kind": 3, **times, "attributes": attributes}]
+    record = {
+        "traceId": trace,
+        "spanId": span,
+        "timeUnixNano": "1767323045000000000",
+        "eventName": "gen_ai.user.message",
+        "body": {"kvlistValue": {"values": [text("content", f"Tell {mark()} Moor of {mark()}")]}},
+    }
+    admin.post("/v1/traces", json={"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).raise_for_status()
+    admin.post("/v1/logs", json={"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}).raise_for_status()
+
+
+async def archive_of(app: App, workspace: Workspace, who: str) -> zipfile.ZipFile:
+    made = await app.exports.begin(workspace.admin.scope, who)
+    return zipfile.ZipFile(io.BytesIO(b"".join([part async for part in made.archive()])))
