@@ -17,6 +17,7 @@ from psycopg import Connection, connect, sql
 from psycopg.conninfo import make_conninfo
 
 from conftest import Server, Workspace, clean_environment
+from lifecycle_time import Time
 from people import OTHER, Marks, archive_of, live, telemetry
 from samples import event
 from whence.app import App
@@ -49,7 +50,7 @@ def everything(owner: Connection, workspace_id: str) -> dict[str, str]:
         "SELECT relname FROM pg_class WHERE relnamespace = 'whence'::regnamespace AND relkind = 'r'"
     ).fetchall()
     for (name,) in rows:
-        if name in ("schema_migrations", "installation", "edge_types"):
+        if name in ("schema_migrations", "library_migrations", "installation", "edge_types"):
             continue
         found[name] = ""
         for scope in (workspace_id, f"{workspace_id}\x1frebuild"):
@@ -393,15 +394,8 @@ async def test_what_an_action_holds_stays_as_an_envelope(app: App, workspace: Wo
     where = {"agent": "gateway", "tier": "persistent", "kind": "semantic"}
     held = await app.memory.remember(ann, Remember(**where, text="secret held", fact=Fact("Ann", "is", "secret")))
     gone = await app.memory.remember(ann, Remember(**where, text="secret gone"))
-    holds = f"SELECT id = '{held.memory_id}'"
-    body = (
-        "CREATE OR REPLACE FUNCTION whence.is_held(in_workspace text, id uuid) RETURNS boolean LANGUAGE sql STABLE AS "
-    )
-    owner.execute(f"{body} '{holds.replace(chr(39), chr(39) * 2)}'".encode())
-    try:
-        receipt = await app.erasures.erase(workspace.admin, "ann")
-    finally:
-        owner.execute(f"{body} 'SELECT false'".encode())
+    await app.actions.record(workspace.admin, "rule.promoted", [held.memory_id])
+    receipt = await app.erasures.erase(workspace.admin, "ann")
     assert receipt.held == [held.memory_id]
     left = await app.memory.get(workspace.admin.scope, held.memory_id)
     assert (left.text, left.fact) == ("", None)
@@ -438,3 +432,53 @@ async def test_a_shredded_key_opens_nothing_when_a_backup_brings_it_back(
     assert await app.erasures.restored(workspace.workspace_id) == []
     with pytest.raises(NotFound):
         await app.ledger.payload(workspace.admin.scope, sent.event_id)
+
+
+MARKED = "xylophone"
+"""In everything that is told of the person."""
+
+
+async def a_life(app: App, workspace: Workspace, session: str) -> None:
+    ann = workspace.user("ann")
+    for step in ("opened the", "tuned the", "played the", "closed the"):
+        note = Remember(agent="gateway", tier="session", kind="episodic", text=f"{step} {MARKED}", session_id=session)
+        await app.memory.remember(ann, note)
+    fact = Fact("Ann", "owns", f"a {MARKED}")
+    for kept in ("session", "persistent"):
+        note = Remember(
+            agent="gateway", tier=kept, kind="semantic", text=f"Ann owns a {MARKED}", session_id=session, fact=fact
+        )
+        await app.memory.remember(ann, note)
+    note = Remember(agent="gateway", tier="persistent", kind="episodic", text=f"{session}: bought a {MARKED}")
+    await app.memory.remember(ann, note)
+
+
+async def test_what_was_closed_learnt_archived_and_disposed_of_is_forgotten_too(
+    later: App, workspace: Workspace, moment: Time, owner: Connection
+) -> None:
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    for number in range(4):
+        await a_life(later, workspace, f"s{number}")
+        await later.sessions.close(ann, f"s{number}")
+        moment.pass_by(days=1)
+    await later.memory.remember(bob, Remember(agent="gateway", tier="persistent", kind="semantic", text="Bob is here"))
+    [routine] = (await later.memory.page(ann.scope, Recall(kinds=("procedural",)))).memories
+    assert (routine.support, MARKED in routine.text) == (4, True)
+    await later.actions.record(workspace.admin, "rule.promoted", [routine.memory_id])
+    await later.actions.record(ann, "decision.published", [routine.memory_id])
+    moment.pass_by(days=91)
+    await later.retention.apply(workspace.workspace_id)
+    moment.pass_by(days=31)
+    await later.retention.apply(workspace.workspace_id)
+    await a_life(later, workspace, "s9")
+    assert await rebuilt_equal(later, workspace.workspace_id)
+    receipt = await later.erasures.erase(workspace.admin, "ann")
+    assert receipt.held == [routine.memory_id]
+    left = {name: text for name, text in everything(owner, workspace.workspace_id).items() if MARKED in text}
+    assert left == {}
+    assert [check for check in await later.erasures.verify(receipt) if not check.ok] == []
+    assert await rebuilt_equal(later, workspace.workspace_id)
+    assert [memory.text for memory in (await later.memory.page(bob.scope, Recall())).memories] == ["Bob is here"]
+    archives = later.settings.archive_path
+    assert [file for file in archives.rglob("*") if file.is_file()]
+    assert not any(MARKED.encode() in file.read_bytes() for file in archives.rglob("*") if file.is_file())

@@ -28,6 +28,7 @@ from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
 from whence.ledger.payloads import WORKSPACE_SUBJECT, canonical
 from whence.memory import Memory
 from whence.memory.rebuild import rebuild as rebuild_memory
+from whence.memory.stubs import erased_hash
 from whence.wire import Erasure, Event, Removed
 
 ERASE_TIMEOUT_MS = 30 * 60 * 1000
@@ -90,7 +91,7 @@ class Erasures:
         """Removes what is there; the id of the receipt, which is the last one where nothing is."""
         workspace_id = principal.workspace_id
         key = await self._key(workspace_id)
-        subject_hash = _hash(key, subject_id)
+        subject_hash = erased_hash(key, subject_id)
         erasure_id = uuid4()
         async with self._database.transaction(Scope(workspace_id), timeout_ms=ERASE_TIMEOUT_MS) as tx:
             values = {"workspace_id": workspace_id, "subject_id": subject_id, "subject_hash": subject_hash}
@@ -212,7 +213,7 @@ class Erasures:
         values: dict[str, Any] = {"workspace_id": scope.workspace_id, "position": receipt.position}
         async with self._database.transaction(scope, timeout_ms=ERASE_TIMEOUT_MS) as tx:
             rows = await (await tx.execute(_SQL["named_before"], values)).fetchall()
-            named = [row[0] for row in rows if _hash(key, row[0]) == receipt.subject_hash]
+            named = [row[0] for row in rows if erased_hash(key, row[0]) == receipt.subject_hash]
             found: list[Any] = []
             for subject_id in named:
                 about = {**values, "subject_id": subject_id, "until": receipt.erased_at}
@@ -239,11 +240,6 @@ async def _last_of(tx: Tx, values: dict[str, Any]) -> UUID:
     if row is None:
         raise NotFound("nothing is held on this subject: check how it is spelt")
     return row[0]
-
-
-def _hash(key: SubjectKey, subject_id: str) -> str:
-    """Without the workspace's key nobody can find out whose it is by trying names."""
-    return key.mark(f"erased subject:{subject_id}")
 
 
 def _event(erasure_id: UUID, principal: Principal, subject_hash: str, found: dict[str, Any], clock: Clock) -> OwnEvent:

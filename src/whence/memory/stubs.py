@@ -13,14 +13,17 @@ from uuid import UUID
 
 import msgspec
 
+from whence.crypto import SubjectKey
 from whence.db import Scope, Tx
 from whence.db.queries import load
 from whence.errors import NotFound
 from whence.ledger import Ledger
+from whence.ledger.payloads import WORKSPACE_SUBJECT
 from whence.memory.writing import document_of
 from whence.wire import Disposal
 
 RETENTION_TYPE: Final = "system.retention_applied"
+ERASURE_TYPE: Final = "system.subject_erased"
 STUB_EVENTS = 100
 """Events of retention that are read at once."""
 
@@ -44,8 +47,14 @@ def stub_of(document: dict[str, Any], memory_id: UUID, disposal: Disposal, besid
     return stub
 
 
+def erased_hash(key: SubjectKey, subject_id: str) -> str:
+    """How an erasure names whom it erased. Without the workspace's key nobody can find out by trying names."""
+    return key.mark(f"erased subject:{subject_id}")
+
+
 class Stubs:
-    """Those of a workspace, read when the first payload is missed."""
+    """Those of a workspace, read when the first payload is missed. What was told of somebody who was erased later has
+    none: it is to be gone without a trace."""
 
     def __init__(self, ledger: Ledger, scope: Scope) -> None:
         self._ledger = ledger
@@ -55,13 +64,15 @@ class Stubs:
         self._by_event: dict[str, dict[str, Any]] = {}
         self._beside: defaultdict[str, set[str]] = defaultdict(set)
         self._keys: dict[str, str] = {}
+        self._erased: dict[str, int] = {}
+        """By the hash of a subject, where it was erased last."""
 
     async def read(self, tx: Tx, head: int) -> None:
         """What was disposed of since the last time."""
         while self._read_upto < head:
             values = {
                 "workspace_id": self._scope.workspace_id,
-                "types": [RETENTION_TYPE],
+                "types": [RETENTION_TYPE, ERASURE_TYPE],
                 "after": self._read_upto,
                 "until": head,
                 "limit": STUB_EVENTS,
@@ -73,11 +84,13 @@ class Stubs:
             sealed = await self._ledger.contents(tx, self._scope, [position for position, _ in rows])
             for content in await self._ledger.opened(self._scope, sealed):
                 if content.body is not None:
-                    self._take(document_of(content.body))
+                    self._take(content.position, document_of(content.body))
             # What does not fit into one reading is left for the next.
             self._read_upto = sealed[-1].position if sealed else rows[-1][0]
 
-    def _take(self, document: dict[str, Any]) -> None:
+    def _take(self, position: int, document: dict[str, Any]) -> None:
+        if "subject_hash" in document:
+            self._erased[document["subject_hash"]] = position
         for disposed in document.get("dispose", ()):
             for told in disposed["told"]:
                 if "stub" in told:
@@ -92,8 +105,12 @@ class Stubs:
 
     async def at(self, positions: Sequence[int]) -> dict[int, dict[str, Any]]:
         """The documents that stand at these positions, as far as there are stubs."""
+        keys = await self._ledger.keys.ensure(self._scope.workspace_id, {WORKSPACE_SUBJECT})
+        found = {place: self._by_position[place] for place in positions if place in self._by_position}
         return {
-            place: await self._filled(self._by_position[place]) for place in positions if place in self._by_position
+            place: await self._filled(stub)
+            for place, stub in found.items()
+            if self._erased.get(erased_hash(keys[WORKSPACE_SUBJECT], stub["subject_id"]), 0) < place
         }
 
     async def _filled(self, stub: dict[str, Any]) -> dict[str, Any]:
