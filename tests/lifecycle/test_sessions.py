@@ -328,3 +328,26 @@ async def test_the_report_is_in_the_ledger(later: App, workspace: Workspace) -> 
     [report] = await later.sessions.close(ann, "s1")
     payload = msgspec.json.decode(await later.ledger.payload(ann.scope, report.event_id))
     assert msgspec.convert(payload["report"], SessionReport, strict=False) == report
+
+
+async def test_what_an_action_cites_is_kept_through_close_retention_and_erasure(
+    later: App, workspace: Workspace, moment: Time
+) -> None:
+    ann = workspace.user("ann")
+    draft = await later.memory.remember(ann, told("how the release is made", kind="procedural"))
+    other = await later.memory.remember(ann, told("what nobody needs", kind="procedural"))
+    await later.actions.record(workspace.admin, "change_set.accepted", [draft.memory_id])
+    [report] = await later.sessions.close(ann, "s1")
+    assert {row.memory_id: row.fate for row in report.rows} == {draft.memory_id: "held", other.memory_id: "removed"}
+    for _ in range(3):
+        moment.pass_by(days=400)
+        await later.retention.apply(workspace.workspace_id)
+    kept = await later.memory.get(ann.scope, draft.memory_id)
+    assert (kept.text, kept.deleted_at, kept.archived_at) == ("how the release is made", None, report.closed_at)
+    with pytest.raises(NotFound):
+        await later.memory.get(ann.scope, other.memory_id)
+    receipt = await later.erasures.erase(workspace.admin, "ann")
+    assert receipt.held == [draft.memory_id]
+    left = await later.memory.get(workspace.admin.scope, draft.memory_id)
+    assert (left.text, left.tier, left.kind, left.session_id) == ("", "session", "procedural", "s1")
+    assert await nothing_differs(later, workspace)

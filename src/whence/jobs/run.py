@@ -111,15 +111,13 @@ class Runner:
 
     async def run(self) -> bool:
         """Until the app stops, or until the database could not be asked. Jobs that run then have a moment to end."""
-        running = asyncio.ensure_future(self._work())
+        running = asyncio.create_task(self._work())
         stopping = asyncio.ensure_future(self._app.stopping.wait())
         try:
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+            await _ended(running)
         return False
 
     async def _work(self) -> None:
@@ -158,6 +156,15 @@ class Runner:
             await manager.finish_job(job, status=Status.FAILED, delete_job=False)
         else:
             await manager.retry_job(job)
+
+
+async def _ended(running: asyncio.Task[None]) -> None:
+    """A cancellation that comes while the library starts, or asks the database, can be lost on the way."""
+    while not running.done():
+        running.cancel()
+        await asyncio.wait({running}, timeout=STOP_SECONDS + 1)
+    with suppress(asyncio.CancelledError):
+        running.result()
 
 
 def _library(database: Database) -> procrastinate.App:

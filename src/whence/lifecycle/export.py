@@ -36,6 +36,8 @@ _encode = msgspec.json.Encoder().encode
 _BY_EVENT = {
     "memories.jsonl": "export_memories",
     "recalls.jsonl": "export_recalls",
+    "sessions.jsonl": "export_sessions",
+    "actions.jsonl": "export_actions",
     "runs.jsonl": "export_runs",
     "workflows.jsonl": "export_workflows",
     "selections.jsonl": "export_selections",

@@ -310,6 +310,21 @@ SELECT (to_jsonb(r) - 'workspace_id' || jsonb_build_object('hits', (
 FROM whence.recalls r
 WHERE r.workspace_id = %(workspace_id)s AND r.recall_id = ANY (%(event_ids)s::uuid[]) ORDER BY r.position;
 
+-- name: export_actions
+SELECT (to_jsonb(a) - 'workspace_id' || jsonb_build_object('cites', (
+    SELECT coalesce(jsonb_agg(c.cited ORDER BY c.place), '[]')
+    FROM whence.action_cites c WHERE c.workspace_id = a.workspace_id AND c.action_id = a.action_id)))::text
+FROM whence.actions a
+WHERE a.workspace_id = %(workspace_id)s AND a.action_id = ANY (%(event_ids)s::uuid[]) ORDER BY a.position;
+
+-- name: export_sessions
+-- By the event that opened it, which is the subject's.
+SELECT (to_jsonb(s) - ARRAY['workspace_id', 'owner'])::text FROM whence.sessions s
+WHERE s.workspace_id = %(workspace_id)s AND s.first_position = ANY (ARRAY(
+    SELECT e.global_position FROM whence.events e
+    WHERE e.workspace_id = %(workspace_id)s AND e.event_id = ANY (%(event_ids)s::uuid[])))
+ORDER BY s.first_position;
+
 -- name: export_runs
 SELECT (to_jsonb(r) - ARRAY['workspace_id', 'owner'])::text FROM whence.runs r
 WHERE r.workspace_id = %(workspace_id)s AND r.run_id = ANY (%(event_ids)s::uuid[]) ORDER BY r.position;
