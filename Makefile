@@ -12,8 +12,9 @@ run: setup
 
 setup: $(VENV)/.run
 
+# A file of tests stays in one process, which has a Postgres of its own.
 test: dev lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 lint: dev
 	$(BIN)/ruff format --check
