@@ -44,7 +44,7 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "expected"), FILTERS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("wanted", "expected"), FILTERS, ids=[str(wanted) for wanted, _ in FILTERS])
 @pytest.mark.parametrize("limit", [1, 4, 1000])
 async def test_pages_give_every_wanted_event_once_in_order(
     app: App, workspace: Workspace, wanted: Filter, expected: object, limit: int
