@@ -16,6 +16,7 @@ from samples import event
 from whence.app import App
 from whence.errors import NotFound
 from whence.lifecycle import export as exporting
+from whence.wire import Recall
 
 
 def lines(archive: zipfile.ZipFile, name: str) -> list[Any]:
@@ -30,6 +31,8 @@ async def test_an_export_has_all_that_a_person_said_and_nothing_of_others(
     await live(app, workspace, "ann", marks)
     telemetry(admin, "ann", marks)
     await live(app, workspace, "bob", others)
+    [memory, *_] = (await app.memory.page(workspace.user("ann").scope, Recall())).memories
+    await app.actions.record(workspace.user("ann"), "decision.published", [memory.memory_id])
     answer = admin.get("/v1/subjects/ann/export")
     assert answer.headers["content-type"] == "application/zip"
     archive = zipfile.ZipFile(io.BytesIO(answer.content))
