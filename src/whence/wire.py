@@ -1,4 +1,7 @@
-"""What travels: the types of requests and answers, shared by the server and its clients."""
+"""What travels: the types of requests and answers, shared by the server and its clients.
+
+Longer than other files, because it has no code to speak of: whoever asks what a field is called looks in one place.
+"""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
