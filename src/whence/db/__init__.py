@@ -40,6 +40,10 @@ class Scope:
     workspace_id: str
     user_id: str | None = None
 
+    def values(self, **more: object) -> dict[str, object]:
+        """What a statement is given of it, and more."""
+        return {"workspace_id": self.workspace_id, "user_id": self.user_id, **more}
+
 
 class EveryWorkspace:
     """On behalf of none: sees how far each workspace has come and what it waits for, and nothing of what is in it."""

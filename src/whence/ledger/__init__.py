@@ -210,8 +210,7 @@ class Ledger:
         """The event's payload as JSON, completed by what log records said about it, whichever came first."""
         async with self._database.transaction(scope) as tx:
             event = await self._get(tx, scope, event_id)
-            values = _values(
-                scope,
+            values = scope.values(
                 event_id=event_id,
                 trace_id=event.trace_id,
                 owner=event.user_id,
@@ -237,7 +236,7 @@ class Ledger:
     ) -> list[Sealed]:
         """The payloads of these events as they are stored, in order of position, as many as fit into so many bytes.
         They are to be opened after the transaction."""
-        values = _values(scope, positions=list(positions), max_bytes=max_bytes)
+        values = scope.values(positions=list(positions), max_bytes=max_bytes)
         rows = await (await tx.execute(_SQL["contents_at"], values, binary=True)).fetchall()
         keys = {row[0]: row for row in await self.keys.read(tx, scope.workspace_id, {row[6] for row in rows})}
         # A subject may be erased between the two.
@@ -272,26 +271,25 @@ class Ledger:
 
     async def at(self, tx: Tx, scope: Scope, positions: Sequence[int]) -> dict[int, StoredEvent]:
         """The events at these positions that the scope may see."""
-        values = _values(scope, positions=list(positions))
+        values = scope.values(positions=list(positions))
         rows = await (await tx.execute(_SQL["events_at"], values, binary=True)).fetchall()
         return {event.global_position: event for event in map(self.event, rows)}
 
     async def named(self, tx: Tx, scope: Scope, event_ids: Sequence[UUID]) -> dict[UUID, StoredEvent]:
         """The events with these ids that the scope may see."""
-        values = _values(scope, event_ids=list(event_ids))
+        values = scope.values(event_ids=list(event_ids))
         rows = await (await tx.execute(_SQL["events_named"], values, binary=True)).fetchall()
         return {event.event_id: event for event in map(self.event, rows)}
 
     async def _get(self, tx: Tx, scope: Scope, event_id: UUID) -> StoredEvent:
-        values = _values(scope, event_id=event_id)
+        values = scope.values(event_id=event_id)
         row = await (await tx.execute(_SQL["event_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such event")
         return self.event(row)
 
     async def _read(self, tx: Tx, scope: Scope, after: int, limit: int, wanted: Filter) -> list[StoredEvent]:
-        values = _values(
-            scope,
+        values = scope.values(
             after=after,
             limit=limit,
             session_id=wanted.session_id,
@@ -370,10 +368,6 @@ def _statement(scope: Scope, wanted: Filter) -> str:
     if wanted.event_type is not None:
         return "events_of_type_after"
     return "events_after" if scope.user_id is None else "events_of_user_after"
-
-
-def _values(scope: Scope, **values: object) -> dict[str, object]:
-    return {"workspace_id": scope.workspace_id, "user_id": scope.user_id, **values}
 
 
 def _joined(own: bytes | None, contents: list[bytes], truncated: bool) -> bytes:

@@ -59,7 +59,7 @@ class Actions:
         return action
 
     async def get(self, scope: Scope, action_id: UUID) -> Action:
-        values = _values(scope, action_id=action_id)
+        values = scope.values(action_id=action_id)
         async with self._database.transaction(scope) as tx:
             row = await (await tx.execute(_SQL["action_by_id"], values, binary=True)).fetchone()
         if row is None:
@@ -76,7 +76,7 @@ class Actions:
     ) -> ActionPage:
         """Actions, the newest first: a user's own, or all for an administrator."""
         check_limit(limit, MAX_PAGE_ACTIONS)
-        values = _values(scope, kind=kind, cites=cites, before=before, limit=limit + 1)
+        values = scope.values(kind=kind, cites=cites, before=before, limit=limit + 1)
         async with self._database.transaction(scope) as tx:
             rows: list[Any] = await (await tx.execute(_SQL["actions_page"], values, binary=True)).fetchall()
         found = [Action(*row) for row in rows]
@@ -85,7 +85,7 @@ class Actions:
     async def _owners(self, scope: Scope, cites: Sequence[UUID]) -> dict[UUID, str | None]:
         """Whose each is. What may not be seen and what is not there look the same."""
         async with self._database.transaction(scope) as tx:
-            rows = await (await tx.execute(_SQL["owners_of_cited"], _values(scope, ids=list(cites)))).fetchall()
+            rows = await (await tx.execute(_SQL["owners_of_cited"], scope.values(ids=list(cites)))).fetchall()
         owners: dict[UUID, str | None] = dict(rows)
         for cited in cites:
             if cited not in owners:
@@ -98,7 +98,3 @@ def _check(kind: str, cites: Sequence[UUID]) -> None:
         raise refused("kind", f"dotted lower case, such as rule.promoted, at most {MAX_KIND_CHARACTERS} characters")
     if not 1 <= len(cites) <= MAX_CITES:
         raise refused("cites", f"from 1 to {MAX_CITES}")
-
-
-def _values(scope: Scope, **values: object) -> dict[str, object]:
-    return {"workspace_id": scope.workspace_id, "user_id": scope.user_id, **values}

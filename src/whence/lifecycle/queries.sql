@@ -103,9 +103,6 @@ WHERE m.conflict_key = ANY (%(keys)s::text[]) AND m.workspace_id = %(workspace_i
 -- While it is held, nothing is appended to the workspace.
 SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %(workspace_id)s FOR UPDATE;
 
--- name: head
-SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %(workspace_id)s;
-
 -- name: owners_of_cited
 -- Of these ids, the events and memories that may be seen, each with whose it is.
 SELECT m.memory_id, m.user_id FROM whence.memories m

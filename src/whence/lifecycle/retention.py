@@ -138,12 +138,7 @@ class Retention:
     async def of(self, scope: Scope, memory_id: UUID) -> MemoryRetention:
         """How long one memory is kept, and what keeps it."""
         memory = await self._memory.get(scope, memory_id)
-        values = {
-            "workspace_id": scope.workspace_id,
-            "user_id": scope.user_id,
-            "memory_id": memory_id,
-            "limit": MAX_HOLDERS,
-        }
+        values = scope.values(memory_id=memory_id, limit=MAX_HOLDERS)
         async with self._database.transaction(scope, snapshot=True) as tx:
             ((entity, state),) = await (await tx.execute(_SQL["state_of"], values)).fetchall()
             holders = await (await tx.execute(_SQL["held_by"], values)).fetchall()

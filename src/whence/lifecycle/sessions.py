@@ -23,6 +23,7 @@ from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import MAX_POSITION
+from whence.ledger.heads import head_of
 from whence.lifecycle.patterns import MAX_SESSIONS, MAX_STEPS, Routine, Step, routines
 from whence.memory import Memory
 from whence.memory.own import check_limit, check_names
@@ -105,7 +106,7 @@ class Sessions:
     ) -> SessionPage:
         """The newest first."""
         check_limit(limit, MAX_PAGE_SESSIONS)
-        values = _values(scope, state=state, before=MAX_POSITION if before is None else before, limit=limit + 1)
+        values = scope.values(state=state, before=MAX_POSITION if before is None else before, limit=limit + 1)
         async with self._database.transaction(scope) as tx:
             rows = await (await tx.execute(_SQL["sessions_page"], values, binary=True)).fetchall()
         found = [Session(*row) for row in rows]  # pyright: ignore[reportCallIssue] (a row is Any)
@@ -116,7 +117,7 @@ class Sessions:
 
         An administrator closes it for all who have one of that name."""
         check_names(session_id=session_id, agent=agent)
-        values = _values(principal.scope, session_id=session_id, agent=agent)
+        values = principal.scope.values(session_id=session_id, agent=agent)
         async with self._database.transaction(principal.scope) as tx:
             rows = await (await tx.execute(_SQL["stretches_named"], values, binary=True)).fetchall()
         found = _wanted([(row[0], Session(*row[1:])) for row in rows])  # pyright: ignore[reportCallIssue]
@@ -174,14 +175,14 @@ class Sessions:
             session, end = await self._session(tx, workspace_id, stretch)
             if session.closed_at is not None:
                 return None
-            until = end - 1 if end is not None else await self._head(tx, workspace_id)
+            until = end - 1 if end is not None else await head_of(tx, workspace_id)
             rows = await self._rows(tx, workspace_id, stretch, session, until)
             subjects = {row.subject_id for row in rows}
             subject = subjects.pop() if len(subjects) == 1 else stretch.owner
             episodes = await self._episodes(tx, workspace_id, stretch, subject, (session.first_position, until))
             _, profile = self._memory.profiles.of(stretch.agent)
             corroborated = [row.memory_id for row in rows if _outlives(row, profile)]
-            texts = await (await tx.execute(_SQL["texts_of"], _values(scope, ids=corroborated), binary=True)).fetchall()
+            texts = await (await tx.execute(_SQL["texts_of"], scope.values(ids=corroborated), binary=True)).fetchall()
         found = await asyncio.to_thread(_routines, stretch, episodes) if _may_learn(profile) else []
         found = await self._news(workspace_id, stretch, subject, found)
         told = [_promoted(stretch, row) for row in texts] + [_procedure(stretch, subject, item) for item in found]
@@ -195,10 +196,6 @@ class Sessions:
         if row is None:
             raise NotFound("there is no such session")
         return Session(*row[1:-1]), row[-1]  # pyright: ignore[reportCallIssue] (a row is Any)
-
-    async def _head(self, tx: Tx, workspace_id: str) -> int:
-        row = await (await tx.execute(_SQL["head"], {"workspace_id": workspace_id})).fetchone()
-        return row[0] if row else 0
 
     async def _rows(self, tx: Tx, workspace_id: str, stretch: Stretch, session: Session, until: int) -> list[_Row]:
         values = {
@@ -286,10 +283,6 @@ class Sessions:
 
 class _Closed(msgspec.Struct):
     report: SessionReport
-
-
-def _values(scope: Scope, **values: object) -> dict[str, object]:
-    return {"workspace_id": scope.workspace_id, "user_id": scope.user_id, **values}
 
 
 def _wanted(found: list[tuple[str, Session]]) -> list[tuple[str, Session]]:

@@ -27,7 +27,17 @@ from whence.ledger.events import MAX_POSITION, text_problem
 from whence.memory.known import as_known
 from whence.memory.own import Own, check_limit, check_names
 from whence.memory.profiles import Profiles
-from whence.memory.writing import BETWEEN, Draft, document_of, draft, event_of, normal, owner_of, refused
+from whence.memory.writing import (
+    BETWEEN,
+    GIVEN_EMBEDDER,
+    Draft,
+    document_of,
+    draft,
+    event_of,
+    normal,
+    owner_of,
+    refused,
+)
 from whence.models.embedder import Embedder
 from whence.wire import (
     CanonRule,
@@ -183,8 +193,7 @@ class Memory:
         if stored != document_of(payload):
             return other
         names = ("agent", "tier", "kind", "body_hash", "conflict_key", "object_key")
-        values = _values(
-            principal.scope,
+        values = principal.scope.values(
             event_id=drafted.event_id,
             owner=stored.get("user_id", ""),
             **{name: stored.get(name) for name in names},
@@ -202,9 +211,7 @@ class Memory:
         if not ids:
             return {}
         async with self._database.transaction(scope) as tx:
-            rows = await (
-                await tx.execute(_SQL["runs_by_id"], _values(scope, run_ids=list(ids)), binary=True)
-            ).fetchall()
+            rows = await (await tx.execute(_SQL["runs_by_id"], scope.values(run_ids=list(ids)), binary=True)).fetchall()
         return {row[0]: Run(*row) for row in rows}  # pyright: ignore[reportCallIssue]
 
     async def _known_sources(self, principal: Principal, drafts: list[Draft]) -> dict[UUID, bool]:
@@ -214,14 +221,14 @@ class Memory:
             return {}
         async with self._database.transaction(principal.scope) as tx:
             rows = await (
-                await tx.execute(_SQL["known_sources"], _values(principal.scope, ids=list(ids)), binary=True)
+                await tx.execute(_SQL["known_sources"], principal.scope.values(ids=list(ids)), binary=True)
             ).fetchall()
         return dict(rows)
 
     async def _vectors(self, drafts: list[Draft]) -> list[Vector]:
         texts = [drafted.text for drafted in drafts if drafted.vector is None]
         made = iter(await self.embedded(texts) if texts else [])
-        return [Vector("given", item.vector) if item.vector is not None else next(made) for item in drafts]
+        return [Vector(GIVEN_EMBEDDER, item.vector) if item.vector is not None else next(made) for item in drafts]
 
     async def embedded(self, texts: list[str]) -> list[Vector]:
         """Of unit length. A text without a word that the embedder knows is like nothing."""
@@ -248,7 +255,7 @@ class Memory:
     ) -> MemoryPage:
         """Everything that was ever said in its place, in order of the time from which it was so."""
         check_limit(limit, MAX_HISTORY)
-        values = _values(scope, memory_id=memory_id, after=after, limit=limit + 1)
+        values = scope.values(memory_id=memory_id, after=after, limit=limit + 1)
         async with self._database.transaction(scope) as tx:
             memory = await self._get(tx, scope, memory_id)
             rows = await (await tx.execute(_SQL["history_of"], values, binary=True)).fetchall()
@@ -258,7 +265,7 @@ class Memory:
 
     async def explain(self, scope: Scope, memory_id: UUID) -> Explanation:
         """Where it came from, what it replaced, who said it, when it was recalled."""
-        values = _values(scope, memory_id=memory_id, limit=MAX_EXPLAINED)
+        values = scope.values(memory_id=memory_id, limit=MAX_EXPLAINED)
         async with self._database.transaction(scope, snapshot=True) as tx:
             memory = await self._get(tx, scope, memory_id)
             rows = await (await tx.execute(_SQL["sources_of"], values, binary=True)).fetchall()
@@ -266,7 +273,7 @@ class Memory:
             recalls = await (await tx.execute(_SQL["recalls_of"], values, binary=True)).fetchall()
             named = [UUID(row[0]) for row in rows if row[1] != "told"]
             envelopes = await self._ledger.named(tx, scope, named) if named else {}
-            seen = dict(await (await tx.execute(_SQL["known_sources"], _values(scope, ids=named))).fetchall())
+            seen = dict(await (await tx.execute(_SQL["known_sources"], scope.values(ids=named))).fetchall())
         sources = [_source(row, envelopes, seen) for row in rows]
         return Explanation(
             memory,
@@ -304,7 +311,7 @@ class Memory:
         await self._own.record(principal, event, {"effect": "forget", "memory_id": memory_id})
 
     async def _get(self, tx: Tx, scope: Scope, memory_id: UUID) -> StoredMemory:
-        values = _values(scope, memory_id=memory_id)
+        values = scope.values(memory_id=memory_id)
         row = await (await tx.execute(_SQL["memory_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such memory")
@@ -315,8 +322,7 @@ class Memory:
     ) -> list[StoredMemory]:
         check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
         _check_moments(as_of=asked.as_of, known_at=asked.known_at)
-        values = _values(
-            scope,
+        values = scope.values(
             agent=asked.agent,
             tiers=_listed(asked.tiers),
             kinds=_listed(asked.kinds),
@@ -432,7 +438,7 @@ class Memory:
 
     async def run(self, scope: Scope, run_id: UUID) -> Run:
         async with self._database.transaction(scope) as tx:
-            values = _values(scope, run_ids=[run_id])
+            values = scope.values(run_ids=[run_id])
             row = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such run")
@@ -442,7 +448,7 @@ class Memory:
         """The newest first; the first of an instance is its state."""
         check_limit(limit, MAX_PAGE_MEMORIES)
         check_names(agent=agent, instance=instance)
-        values = _values(scope, agent=agent, instance=instance, before=None, limit=limit)
+        values = scope.values(agent=agent, instance=instance, before=None, limit=limit)
         async with self._database.transaction(scope) as tx:
             rows = await (await tx.execute(_SQL["runs_of_agent"], values, binary=True)).fetchall()
         return [Run(*row) for row in rows]  # pyright: ignore[reportCallIssue]
@@ -452,7 +458,7 @@ class Memory:
         check_limit(limit, MAX_PAGE_MEMORIES)
         check_names(agent=agent)
         async with self._database.transaction(scope) as tx:
-            values = _values(scope, agent=agent, limit=limit)
+            values = scope.values(agent=agent, limit=limit)
             rows = await (await tx.execute(_SQL["episodes_of_agent"], values, binary=True)).fetchall()
         return list(map(_memory, rows))
 
@@ -468,7 +474,7 @@ class Memory:
 
     async def drop_rule(self, principal: Principal, world_id: str, rule_id: str) -> None:
         check_names(world_id=world_id, rule_id=rule_id)
-        values = _values(principal.scope, world_id=world_id, rule_id=rule_id)
+        values = principal.scope.values(world_id=world_id, rule_id=rule_id)
         async with self._database.transaction(principal.scope) as tx:
             found = await (await tx.execute(_SQL["rule_by_id"], values)).fetchone()
         if found is None:
@@ -554,10 +560,6 @@ def _told(memory: StoredMemory, sources: list[MemorySource]) -> str:
     again = f"; told {memory.told_count} times" if memory.told_count > 1 else ""
     gone = "; forgotten" if memory.deleted_at else "; superseded" if memory.superseded_at else ""
     return f"{said} {since}{until}{drawn}{again}{gone}."
-
-
-def _values(scope: Scope, **values: object) -> dict[str, object]:
-    return {"workspace_id": scope.workspace_id, "user_id": scope.user_id, **values}
 
 
 def _listed(values: Sequence[str] | None) -> list[str] | None:
