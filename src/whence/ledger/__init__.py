@@ -18,7 +18,7 @@ from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
-from whence.ledger.append import Block, Entry, Outcome, Status, append, append_fresh
+from whence.ledger.append import Block, Entry, Outcome, Status, append, append_fresh, lock_head
 from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
 from whence.ledger.effects import OwnEvent
 from whence.ledger.events import problems
@@ -132,9 +132,7 @@ class Ledger:
 
     async def record(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Outcome]:
         """Stores events of Whence's own with what they do. Whoever calls has checked them."""
-        keys = await self.keys.ensure(workspace_id, {subject_of(own.event) for own in events})
-        entries = [_entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own) for own in events]
-        return await self._coalescer.store(workspace_id, entries)
+        return await self._coalescer.store(workspace_id, await self._own_entries(workspace_id, events))
 
     async def record_together(
         self, workspace_id: str, make: Callable[[Tx], Awaitable[Sequence[OwnEvent]]]
@@ -142,11 +140,8 @@ class Ledger:
         """Stores all of them or none. They are made while nothing else is appended to the workspace, so that what they
         say about it is so when they are stored."""
         async with self._database.transaction(Scope(workspace_id)) as tx:
-            if await (await tx.execute(_SQL["lock_head"], {"workspace_id": workspace_id})).fetchone() is None:
-                raise NotFound(f"there is no workspace {workspace_id}")
-            events = await make(tx)
-            keys = await self.keys.ensure(workspace_id, {subject_of(own.event) for own in events})
-            entries = [_entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own) for own in events]
+            await lock_head(tx, workspace_id)
+            entries = await self._own_entries(workspace_id, await make(tx))
             outcomes = await append(tx, workspace_id, entries, self._clock())
         self._count_all(outcomes)
         self.heads.moved(workspace_id, max((outcome.position or 0 for outcome in outcomes), default=0))
@@ -155,10 +150,13 @@ class Ledger:
     async def record_in(self, tx: Tx, workspace_id: str, own: OwnEvent) -> int:
         """The same for one event in the caller's transaction, which holds the head; returns its position. After the
         commit the caller says so by `heads.moved`."""
-        keys = await self.keys.ensure(workspace_id, {subject_of(own.event)})
-        entry = _entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own)
-        head, _ = await append_fresh(tx, workspace_id, Block.of([entry]), self._clock())
+        entries = await self._own_entries(workspace_id, [own])
+        head, _ = await append_fresh(tx, workspace_id, Block.of(entries), self._clock())
         return head + 1
+
+    async def _own_entries(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Entry]:
+        keys = await self.keys.ensure(workspace_id, {subject_of(own.event) for own in events})
+        return [_entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own) for own in events]
 
     def count(self, status: Status, count: int) -> None:
         """For the metrics; a gateway counts what it rejects before it comes here."""

@@ -115,8 +115,7 @@ class Block:
 async def append(tx: Tx, workspace_id: str, entries: Sequence[Entry], now: datetime) -> list[Outcome]:
     """Stores the entries that are new, in order, in the caller's transaction, which is in the workspace's scope."""
     # Under the lock no event can appear between the look and the insert.
-    if await (await tx.execute(_SQL["lock_head"], {"workspace_id": workspace_id})).fetchone() is None:
-        raise NotFound(f"there is no workspace {workspace_id}")
+    await lock_head(tx, workspace_id)
     values = {"workspace_id": workspace_id, "event_ids": [entry.event.event_id for entry in entries]}
     rows = await (await tx.execute(_SQL["stored_before"], values, binary=True)).fetchall()
     known = {row[1].int: (row[0], _stored_content(row)) for row in rows}
@@ -132,6 +131,12 @@ async def append(tx: Tx, workspace_id: str, entries: Sequence[Entry], now: datet
         else _outcome_of_repeat(entry, *known[entry.event.event_id.int])
         for entry in entries
     ]
+
+
+async def lock_head(tx: Tx, workspace_id: str) -> None:
+    """Until the transaction ends, nothing else is appended to the workspace."""
+    if await (await tx.execute(_SQL["lock_head"], {"workspace_id": workspace_id})).fetchone() is None:
+        raise NotFound(f"there is no workspace {workspace_id}")
 
 
 async def append_fresh(tx: Tx, workspace_id: str, block: Block, now: datetime) -> tuple[int, CameOf]:
