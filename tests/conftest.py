@@ -22,6 +22,9 @@ from whence.settings import Settings
 
 READY_SECONDS = 60
 
+# Who runs the tests in the background of a shell has it ignored, and every process that they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @dataclass(frozen=True)
 class Workspace:

@@ -79,7 +79,7 @@ async def _remember(app: App, workspace: Workspace, who: str, mark: Any) -> None
         await app.memory.remember(person, Remember(**where, kind="semantic", text=f"Fact {mark()}", fact=fact))
         await app.memory.remember(person, Remember(**where, kind="procedural", text=f"Do {mark()}", key=mark()))
         await app.memory.remember(person, Remember(**where, kind="episodic", text=f"{mark()} was there"))
-        await app.memory.recall(person, Recall(agent=agent, subject=mark(), top_k=5))
+        await app.recaller.recall(person, Recall(agent=agent, subject=mark(), top_k=5))
     forgotten = await app.memory.remember(
         person, Remember(agent="gateway", tier="persistent", kind="semantic", text=f"Gone {mark()}")
     )

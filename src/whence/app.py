@@ -34,6 +34,9 @@ from whence.memory.workflows import Workflows
 from whence.memory.working import Working
 from whence.models.embedder import WordLlamaEmbedder
 from whence.queue import Queue
+from whence.recall import Recaller
+from whence.recall.assembly import Assembler
+from whence.recall.behind import Behind
 from whence.settings import Settings
 
 DEFAULT_WORKSPACE: Final = "default"
@@ -47,6 +50,9 @@ class App:
     identity: Identity
     ledger: Ledger
     memory: Memory
+    recaller: Recaller
+    assembler: Assembler
+    behind: Behind
     sessions: Sessions
     graph: Graph
     projector: Projector
@@ -95,6 +101,9 @@ async def open_app(
             embedder = WordLlamaEmbedder()
             memory = Memory(database, ledger, clock, embedder, profiles)
             projector = Projector(database, ledger, clock, embedder, registry)
+            workflows = Workflows(database, ledger, clock, profiles, dice or random.SystemRandom())
+            behind = Behind(registry)
+            recaller = Recaller(database, ledger, clock, memory, embedder, embedder, behind)
             archive = Archive(settings.archive_path, database, ledger)
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
@@ -105,11 +114,14 @@ async def open_app(
                     identity=Identity(database, clock),
                     ledger=ledger,
                     memory=memory,
+                    recaller=recaller,
+                    assembler=Assembler(database, clock, workflows, recaller, behind),
+                    behind=behind,
                     sessions=Sessions(database, ledger, clock, memory),
                     graph=Graph(database, ledger, embedder),
                     projector=projector,
                     working=Working(database, clock),
-                    workflows=Workflows(database, ledger, clock, profiles, dice or random.SystemRandom()),
+                    workflows=workflows,
                     queue=Queue(database, registry),
                     actions=Actions(database, ledger, clock, profiles),
                     archive=archive,
@@ -120,6 +132,7 @@ async def open_app(
                     stopping=asyncio.Event(),
                 )
             finally:
+                await behind.settled()
                 await ledger.close()
 
 

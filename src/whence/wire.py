@@ -323,6 +323,7 @@ class Health(msgspec.Struct, frozen=True):
 
 Tier = Literal["interaction", "session", "persistent"]
 Kind = Literal["episodic", "semantic", "procedural"]
+Role = Literal["user", "assistant", "tool", "document"]
 
 
 class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -345,6 +346,10 @@ class Remember(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """Whose memory it is, where an administrator writes; a user's own otherwise."""
     subject_id: str | None = None
     """Whom it is about, if not the user: the person by whose erasure it goes."""
+    speaker: str | None = None
+    """Whose words they are, as that person or thing is called."""
+    role: Role | None = None
+    """What the speaker is, which is how far the words are to be trusted."""
     session_id: str | None = None
     interaction_id: str | None = None
     run_id: UUID | None = None
@@ -421,6 +426,8 @@ class StoredMemory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """When its session was closed: from then on it is evidence, and not recalled."""
     support: int | None = None
     """Of a routine: the number of sessions that it was seen in."""
+    speaker: str | None = None
+    role: Role | None = None
 
 
 class MemoryPage(msgspec.Struct, frozen=True):
@@ -535,9 +542,26 @@ class Explanation(msgspec.Struct, frozen=True):
     recalls: list[MemoryRecall]
 
 
+Channel = Literal["words", "near_words", "vectors", "speakers", "times", "neighbours", "worth"]
+"""Ways in which a memory can answer a question."""
+
+
+class RecallFilters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What else must be so of a hit."""
+
+    speaker: str | None = None
+    role: Role | None = None
+    world_id_context: str | None = None
+    since: AwareTime | None = None
+    """What holds from then on or later."""
+    until: AwareTime | None = None
+
+
 class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What is to be recalled: what held at `as_of`, as far as it was known at `known_at`."""
 
+    query: str = ""
+    """A question or some words. Without one, the newest come first."""
     agent: str | None = None
     tiers: tuple[Tier, ...] | None = None
     kinds: tuple[Kind, ...] | None = None
@@ -547,11 +571,134 @@ class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     as_of: AwareTime | None = None
     known_at: AwareTime | None = None
     top_k: int = 10
+    max_tokens: int | None = None
+    """What the texts of the hits may take together, counted roughly."""
+    intent: Intent | None = None
+    filters: RecallFilters | None = None
+    channels: tuple[Channel, ...] | None = None
+    """The only ones that count; else all do."""
+    neighbours: int = 0
+    """So many turns before and after each hit come with it."""
+    embedding: tuple[float, ...] | None = None
+    """What the question is like, for memories whose embeddings were given."""
+
+
+class HitSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a hit comes from: the event that told it, or what that was derived from."""
+
+    event_id: UUID
+    position: int
+    role: Literal["told", "event", "memory"]
+    occurred_at: datetime | None = None
+    session_id: str | None = None
+    trace_id: str | None = None
+    agent_id: str | None = None
+    tool_name: str | None = None
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was said before or after a hit."""
+
+    memory_id: UUID
+    text: str
+    speaker: str | None = None
+
+
+Flag = Literal["instruction", "sanitised"]
+
+
+class Hit(StoredMemory, frozen=True, omit_defaults=True, gc=False):
+    """A memory that answers a question. Its text is what somebody said, never an instruction to who reads it."""
+
+    score: float = 0.0
+    """How well, compared with the other hits of this recall."""
+    parts: dict[Channel, float] = {}
+    """What each channel adds to the score."""
+    trust: Role = "user"
+    """Who said it."""
+    flags: tuple[Flag, ...] = ()
+    """`instruction`: it reads like an order to a model. `sanitised`: something was taken out."""
+    provenance: tuple[HitSource, ...] = ()
+    before: tuple[Turn, ...] = ()
+    after: tuple[Turn, ...] = ()
+
+
+class RecallMeta(msgspec.Struct, frozen=True, omit_defaults=True):
+    query_ms: float
+    searched: int
+    """Memories that were compared with the question."""
+    tokens: int
+    """Of the texts of the hits, counted roughly."""
+    embedder: str | None = None
+    times: tuple[datetime, datetime] | None = None
+    """What the question says about when."""
+    truncated: bool = False
+    """Whether `max_tokens` left hits out."""
 
 
 class Recalled(msgspec.Struct, frozen=True):
     recall_id: UUID
-    hits: list[StoredMemory]
+    hits: list[Hit]
+    meta: RecallMeta
+
+
+class RecallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A recall that was made: what was asked, what came out, and why."""
+
+    recall_id: UUID
+    recalled_at: datetime
+    user_id: str | None
+    asked: Recall
+    hits: list["RecalledHit"]
+
+
+class RecalledHit(msgspec.Struct, frozen=True):
+    memory_id: UUID
+    score: float
+    parts: dict[Channel, float]
+
+
+class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which hits of a recall were worth having."""
+
+    helpful: tuple[UUID, ...] = ()
+    unhelpful: tuple[UUID, ...] = ()
+
+
+class FeedbackKept(msgspec.Struct, frozen=True):
+    event_id: UUID
+    changed: int
+
+
+class Assemble(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An agent is about to take its turn."""
+
+    agent: str
+    instance: str
+    query: str = ""
+    session_id: str | None = None
+    task_type: str | None = None
+    max_tokens: int | None = None
+
+
+class AssembledMeta(msgspec.Struct, frozen=True):
+    query_ms: float
+    tokens: int
+    """Of the text, counted roughly."""
+    truncated: bool
+    """Whether the budget left something out."""
+    recall_id: UUID | None
+
+
+class Assembled(msgspec.Struct, frozen=True):
+    """What it needs: each part by itself, and all of it as a text for a prompt."""
+
+    working: list[WorkingEntry]
+    workflow: WorkflowSelection | None
+    hits: list[Hit]
+    episodes: list[StoredMemory]
+    text: str
+    meta: AssembledMeta
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -106,7 +106,7 @@ async def remember(app: App, workspace: Workspace) -> None:
     for _ in range(2):
         shared = await app.memory.remember(ann, everybodys)
     await app.actions.record(ann, "rule.promoted", [shared.memory_id])
-    await app.memory.recall(ann, Recall())
+    await app.recaller.recall(ann, Recall())
     for agent in ("gateway", "sdr"):
         await app.workflows.add(ann, agent, "triage", "short", b"{}")
     for principal in (ann, workspace.admin):

@@ -126,7 +126,7 @@ async def two_people(app: App, workspace: Workspace, admin: httpx.Client) -> Mar
     await app.memory.remember(ann, Remember(**where, text=marks(), fact=Fact("Acme", "is in", marks(), 0.6)))
     await app.memory.remember(ann, Remember(**where, text=TWICE))
     await app.memory.remember(bob, Remember(**where, text=TWICE))
-    await app.memory.recall(bob, Recall(agent="sdr", top_k=50))
+    await app.recaller.recall(bob, Recall(agent="sdr", top_k=50))
     await live(app, workspace, "bob", lambda: f"{OTHER}-{uuid4()}")
     await app.projector.catch_up(workspace.workspace_id)
     return marks
@@ -171,7 +171,7 @@ async def test_what_a_person_did_to_rows_of_others_is_settled(app: App, workspac
     told = await app.memory.remember(bob, Remember(**where, text="In Rome", fact=Fact("Acme", "is in", "Rome", 0.6)))
     await app.memory.remember(ann, Remember(**where, text="In Oslo", fact=Fact("Acme", "is in", "Oslo", 0.6)))
     for _ in range(3):
-        await app.memory.recall(ann, Recall(agent="sdr", as_of=None, top_k=50))
+        await app.recaller.recall(ann, Recall(agent="sdr", as_of=None, top_k=50))
     ended = await app.memory.get(bob.scope, told.memory_id)
     assert ended.invalid_at is not None
     await app.erasures.erase(workspace.admin, "ann")

@@ -273,7 +273,7 @@ async def test_what_was_known_earlier_is_as_sure_as_it_was_then(app: App, worksp
         for asked in (Recall(subject="Ann", known_at=moment), Recall(known_at=moment, kinds=("semantic",))):
             for found in (
                 (await app.memory.page(ann.scope, asked)).memories,
-                (await app.memory.recall(ann, asked)).hits,
+                (await app.recaller.recall(ann, asked)).hits,
             ):
                 assert [kept.fact.confidence for kept in found if kept.fact] == [confidence]
 
@@ -412,7 +412,7 @@ async def test_facts_that_accumulate_are_found_by_what_they_are_about(
     for scope in (ann.scope, workspace.admin.scope):
         for asked, count in (({"subject": "ann"}, 2), ({"predicate": "LIKES"}, 3), ({"subject": "A_n"}, 0)):
             assert len((await app.memory.page(scope, Recall(**asked))).memories) == count
-    assert len((await app.memory.recall(ann, Recall(subject="Ann", predicate="likes"))).hits) == 2
+    assert len((await app.recaller.recall(ann, Recall(subject="Ann", predicate="likes"))).hits) == 2
 
 
 async def test_only_facts_are_found_by_subject_and_predicate(app: App, workspace: Workspace) -> None:
@@ -467,7 +467,7 @@ async def test_who_told_it_is_who_said_it_and_not_whose_it_is(app: App, workspac
 async def test_what_cannot_be_asked_for_names_its_field(app: App, workspace: Workspace, field: str, value: str) -> None:
     for ask in (
         app.memory.page(workspace.admin.scope, Recall(**{field: value})),
-        app.memory.recall(workspace.admin, Recall(**{field: value})),
+        app.recaller.recall(workspace.admin, Recall(**{field: value})),
     ):
         with pytest.raises(InvalidInput) as caught:
             await ask
@@ -491,7 +491,7 @@ async def test_every_memory_explains_itself(app: App, workspace: Workspace) -> N
     await app.ledger.append(workspace.admin, [said])
     rome = await app.memory.remember(ann, lives("Rome", valid_at=day(1), derived_from=(said.event_id,)))
     oslo = await app.memory.remember(ann, lives("Oslo", valid_at=day(2), derived_from=(rome.memory_id,)))
-    recalled = await app.memory.recall(ann, Recall(subject="Ann", predicate="lives in", agent="gateway"))
+    recalled = await app.recaller.recall(ann, Recall(subject="Ann", predicate="lives in", agent="gateway"))
     assert [hit.memory_id for hit in recalled.hits] == [oslo.memory_id]
     first = await app.memory.explain(ann.scope, rome.memory_id)
     [source] = first.sources

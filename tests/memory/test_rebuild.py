@@ -56,7 +56,7 @@ async def lived(app: App, workspace: Workspace, seed: int, steps: int = 60) -> N
                     )
                     known.append((await app.memory.remember(who, request)).memory_id)
                 case 4:
-                    await app.memory.recall(who, Recall(top_k=3))
+                    await app.recaller.recall(who, Recall(top_k=3))
                 case 5:
                     await app.memory.forget(who, dice.choice(known)) if known else None
                 case 6:

@@ -41,6 +41,7 @@ from whence.client.calls import (
 from whence.client.embedded import Embedded
 from whence.client.fields import (
     ActionsAsked,
+    AssembleAsked,
     ContextAsked,
     EpisodeFields,
     EventFields,
@@ -60,6 +61,7 @@ from whence.wire import (
     Action,
     ActionPage,
     AppendAnswer,
+    Assembled,
     Atlas,
     Canon,
     CanonRule,
@@ -69,11 +71,13 @@ from whence.wire import (
     Event,
     EventPage,
     Explanation,
+    FeedbackKept,
     Health,
     InclusionProof,
     MemoryPage,
     MemoryRetention,
     Recalled,
+    RecallRecord,
     Remember,
     Remembered,
     RememberedBatch,
@@ -258,9 +262,27 @@ class AsyncWhence:
         """Why it is believed, since when, and who says so."""
         return await self._send(read(at("/v1/memories/{}/explain", memory_id), Explanation))
 
-    async def recall(self, **asked: Unpack[RecallAsked]) -> Recalled:
-        """What held, the newest first. That it was recalled is kept, so this is not repeated by itself."""
-        return await self._send(post("/v1/recall", Recalled, given(asked)))
+    async def recall(self, query: str = "", **asked: Unpack[RecallAsked]) -> Recalled:
+        """What answers a question best, the best first; without one, what held, the newest first.
+
+        That it was recalled is kept, so this is not repeated by itself."""
+        return await self._send(post("/v1/recall", Recalled, given(asked, query=query)))
+
+    async def recalled(self, recall_id: Id) -> RecallRecord:
+        """A recall that was made: what was asked, what came out, and why."""
+        return await self._send(read(at("/v1/recalls/{}", recall_id), RecallRecord))
+
+    async def give_feedback(
+        self, recall_id: Id, *, helpful: Sequence[Id] = (), unhelpful: Sequence[Id] = ()
+    ) -> FeedbackKept:
+        """Says which hits of a recall helped. Given again it counts again, so this is not repeated by itself."""
+        body = {"helpful": list(helpful), "unhelpful": list(unhelpful)}
+        return await self._send(post(at("/v1/recalls/{}/feedback", recall_id), FeedbackKept, body))
+
+    async def assemble(self, agent: str, instance: str, **asked: Unpack[AssembleAsked]) -> Assembled:
+        """What an agent needs before its turn, within a budget of tokens. A workflow is selected, so this is not
+        repeated by itself."""
+        return await self._send(post("/v1/assemble", Assembled, given(asked, agent=agent, instance=instance)))
 
     async def forget(self, memory_id: Id) -> None:
         """It is no longer recalled; its history stays."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, Required, TypedDict
 
 from whence.client.calls import Id
-from whence.wire import EventStatus, Fact, Intent, Kind, Measures, Tier
+from whence.wire import Channel, EventStatus, Fact, Intent, Kind, Measures, RecallFilters, Role, Tier
 
 
 class EventFields(TypedDict, total=False):
@@ -80,6 +80,8 @@ class RememberFields(TypedDict, total=False):
     kind: Required[Kind]
     user_id: str | None
     subject_id: str | None
+    speaker: str | None
+    role: Role | None
     session_id: str | None
     interaction_id: str | None
     run_id: Id | None
@@ -124,6 +126,19 @@ class RecallAsked(TypedDict, total=False):
     as_of: datetime | str | None
     known_at: datetime | str | None
     top_k: int | None
+    max_tokens: int | None
+    intent: Intent | None
+    filters: RecallFilters | Mapping[str, Any] | None
+    channels: Sequence[Channel] | None
+    neighbours: int | None
+    embedding: Sequence[float] | None
+
+
+class AssembleAsked(TypedDict, total=False):
+    query: str | None
+    session_id: str | None
+    task_type: str | None
+    max_tokens: int | None
 
 
 class RunFields(TypedDict, total=False):

@@ -50,7 +50,9 @@ CREATE TYPE whence.remembered AS (
 	embedder text,
 	vector_from integer,
 	vector_to integer,
-	support integer
+	support integer,
+	speaker text,
+	role text
 );
 
 ALTER TYPE whence.remembered OWNER TO whence_owner;
@@ -121,7 +123,8 @@ BEGIN
     -- Those whose text is kept are what the bound of episodes is about.
     UPDATE whence.memory_counts c SET episodes = c.episodes - of_runs
     WHERE c.workspace_id = in_workspace AND of_runs > 0;
-    UPDATE whence.memories m SET stripped_at = at, body = '', body_hash = sha256(convert_to(m.memory_id::text, 'UTF8')),
+    UPDATE whence.memories m SET stripped_at = at, speaker = NULL, role = NULL, body = '',
+        body_hash = sha256(convert_to(m.memory_id::text, 'UTF8')),
         object_key = CASE WHEN m.object_key IS NOT NULL THEN m.memory_id::text END,
         fact_object = CASE WHEN g.value->>'disposal' = 'RETAIN_METADATA' AND m.fact_object IS NOT NULL THEN '' END,
         fact_subject = CASE WHEN g.value->>'disposal' = 'RETAIN_METADATA' THEN m.fact_subject END,
@@ -191,6 +194,22 @@ BEGIN
 END $$;
 
 ALTER FUNCTION whence.effect_erase_subject(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.effect_feedback(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    changed integer;
+BEGIN
+    UPDATE whence.memories m SET importance = CASE WHEN document->'helpful' ? m.memory_id::text
+        THEN m.importance + (1 - m.importance) * 0.1::double precision ELSE m.importance * 0.9::double precision END
+    WHERE m.workspace_id = in_workspace AND m.memory_id = ANY (ARRAY(
+        SELECT jsonb_array_elements_text(document->'helpful' || (document->'unhelpful'))::uuid));
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    RETURN jsonb_build_object('changed', changed);
+END $$;
+
+ALTER FUNCTION whence.effect_feedback(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.effect_record_action(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
@@ -724,12 +743,13 @@ BEGIN
             workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
             interaction_id, run_id, world_id_context, body, body_hash, conflict_key, fact_subject, fact_predicate,
             fact_object, object_key, confidence, importance, valid_at, invalid_at, invalidated_at, invalidated_by,
-            recorded_at, sanitised, support
+            recorded_at, sanitised, support, speaker, role
         ) VALUES (
             in_workspace, m.event_id, at_position, m.user_id, m.subject_id, m.said_by, m.agent, m.profile, m.tier, m.kind,
             m.session_id, m.interaction_id, m.run_id, m.world_id_context, m.body, decode(m.body_hash, 'hex'),
             m.conflict_key, m.fact_subject, m.fact_predicate, m.fact_object, m.object_key, m.confidence, m.importance,
-            from_then, ends, ends_learnt, ends_by, m.recorded_at, m.sanitised, m.support
+            from_then, ends, ends_learnt, ends_by, m.recorded_at, m.sanitised, m.support, m.speaker,
+            m.role
         )
         -- The same text without a key is told once. The row is named by touching it, because only this way is sure to
         -- find it by its index, whatever the table looked like when the plan was made.
@@ -790,11 +810,11 @@ BEGIN
         INSERT INTO whence.memories (
             workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
             interaction_id, world_id_context, body, body_hash, fact_subject, fact_predicate, fact_object, confidence,
-            importance, valid_at, recorded_at, sanitised
+            importance, valid_at, recorded_at, sanitised, speaker, role
         )
         SELECT in_workspace, event_id, at_position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
             interaction_id, world_id_context, body, decode(body_hash, 'hex'), fact_subject, fact_predicate, fact_object,
-            confidence, importance, coalesce(valid_at, at), at, sanitised
+            confidence, importance, coalesce(valid_at, at), at, sanitised, speaker, role
         FROM given
         ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
             WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
@@ -1365,9 +1385,12 @@ END) STORED NOT NULL,
     archived_at timestamp with time zone,
     support integer,
     stripped_at timestamp with time zone,
+    speaker text,
+    role text,
     CONSTRAINT memories_confidence_range CHECK (((confidence >= (0)::double precision) AND (confidence <= (1)::double precision))),
     CONSTRAINT memories_importance_range CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
     CONSTRAINT memories_kind_known CHECK ((kind = ANY (ARRAY['episodic'::text, 'semantic'::text, 'procedural'::text]))),
+    CONSTRAINT memories_role_known CHECK ((role = ANY (ARRAY['user'::text, 'assistant'::text, 'tool'::text, 'document'::text]))),
     CONSTRAINT memories_tier_known CHECK ((tier = ANY (ARRAY['interaction'::text, 'session'::text, 'persistent'::text])))
 );
 
@@ -1390,6 +1413,8 @@ COMMENT ON COLUMN whence.memories.archived_at IS 'When its session was closed: f
 COMMENT ON COLUMN whence.memories.support IS 'Of a routine: the number of sessions that it was seen in.';
 
 COMMENT ON COLUMN whence.memories.stripped_at IS 'When its content was disposed of; the row is an envelope since.';
+
+COMMENT ON COLUMN whence.memories.speaker IS 'Whose words they are, as that person or thing is called; said_by is who sent them.';
 
 CREATE TABLE whence.memory_counts (
     workspace_id text NOT NULL,

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection, pq
+from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 
 Connection = AsyncConnection[tuple[Any, ...]]
@@ -41,6 +42,13 @@ class Statement:
     def send(self, conn: Connection, values: Values) -> None:
         given = [values[name] for name in self.parameters]
         conn.pgconn.send_query_prepared(self.name, given, [_BINARY] * len(given), result_format=_BINARY)
+
+
+def rows_of(result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
+    """What a statement gave, as psycopg reads it."""
+    transformer = Transformer()
+    transformer.set_pgresult(result)
+    return transformer.load_rows(0, result.ntuples, tuple)
 
 
 async def one_trip(

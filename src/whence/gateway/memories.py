@@ -1,4 +1,4 @@
-"""Memory over HTTP: remember, look, explain, recall; runs and their episodes; the canon."""
+"""Memory over HTTP: remember, look, explain; runs and their episodes; the canon."""
 
 import re
 from datetime import datetime
@@ -24,7 +24,6 @@ from whence.wire import (
     Kind,
     MemoryPage,
     Recall,
-    Recalled,
     Remember,
     Remembered,
     RememberedBatch,
@@ -172,12 +171,8 @@ async def get_history(
 
 @get("/v1/memories/{memory_id:uuid}/explain", summary="Why it is believed, since when, and who says so")
 async def explain_memory(request: Caller, app: TheApp, memory_id: FromPath[UUID]) -> Explanation:
+    await app.behind.settled()
     return await app.memory.explain(request.user.scope, memory_id)
-
-
-@post("/v1/recall", status_code=200, summary="Recall what held, and keep that it was recalled")
-async def recall(request: Caller, app: TheApp) -> Recalled:
-    return await app.memory.recall(request.user, await read_as(request, app.settings.max_body_bytes, Recall))
 
 
 @post("/v1/runs", status_code=201, summary="Start a run of an agent")

@@ -18,7 +18,7 @@ from whence.gateway.boundary import PUBLIC_PATHS
 from whence.gateway.problems import PROBLEM_JSON
 from whence.ledger.events import MAX_BATCH_EVENTS
 from whence.memory import MAX_BATCH_MEMORIES
-from whence.wire import Event, Problem, Recall, Remember
+from whence.wire import Assemble, Event, Feedback, Problem, Recall, Remember
 
 Document = dict[str, Any]
 
@@ -38,6 +38,8 @@ _BODIES: dict[tuple[str, str], type] = {
     ("post", "/v1/context"): graph.ContextRequest,
     ("post", "/v1/memories"): Remember,
     ("post", "/v1/recall"): Recall,
+    ("post", "/v1/recalls/{recall_id}/feedback"): Feedback,
+    ("post", "/v1/assemble"): Assemble,
     ("post", "/v1/runs"): memories.StartRun,
     ("post", "/v1/runs/{run_id}/episodes"): memories.Episode,
     ("post", "/v1/runs/{run_id}/complete"): memories.Output,

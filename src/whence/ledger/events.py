@@ -27,6 +27,7 @@ OWN_TYPES = frozenset(
         "memory.remembered",
         "memory.forgotten",
         "memory.recalled",
+        "memory.feedback",
         "memory.run_started",
         "memory.run_ended",
         "memory.rule_set",

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from whence.clock import Clock
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
+from whence.db.trip import Statement
 from whence.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, WhenceError
 from whence.identity import Principal
 from whence.ledger import Ledger
@@ -47,7 +48,7 @@ from whence.wire import (
     MemoryRecall,
     MemorySource,
     Recall,
-    Recalled,
+    RecallFilters,
     Remember,
     Remembered,
     RememberedItem,
@@ -74,6 +75,10 @@ LONG_CHARACTERS = 4_000
 
 _SQL = load("whence.memory")
 _decode = msgspec.json.Decoder(dict[str, int]).decode
+
+EPISODES = Statement("episodes", _SQL["episodes_of_agent"])
+FOUND = Statement("recall_found", _SQL["found"])
+"""Reads what was ranked: whether each holds, whether it never will again, and the fields of a memory."""
 
 
 class Memory:
@@ -233,7 +238,7 @@ class Memory:
     async def embedded(self, texts: list[str]) -> list[Vector]:
         """Of unit length. A text without a word that the embedder knows is like nothing."""
         rows = self._embedder.embed(texts) if len(texts) == 1 else await asyncio.to_thread(self._embedder.embed, texts)
-        return [Vector(self._embedder.name, _unit(row)) for row in rows]
+        return [Vector(self._embedder.name, unit_of(row)) for row in rows]
 
     # --- look -------------------------------------------------------------------------------------------------------
 
@@ -260,7 +265,7 @@ class Memory:
             memory = await self._get(tx, scope, memory_id)
             rows = await (await tx.execute(_SQL["history_of"], values, binary=True)).fetchall()
         # Without a key nothing else was said in its place, so it is the first page.
-        found = list(map(_memory, rows)) or ([memory] if after is None else [])
+        found = list(map(memory_of, rows)) or ([memory] if after is None else [])
         return _page(found, limit)
 
     async def explain(self, scope: Scope, memory_id: UUID) -> Explanation:
@@ -283,23 +288,6 @@ class Memory:
             [MemoryRecall(*row) for row in recalls],  # pyright: ignore[reportCallIssue]
         )
 
-    async def recall(self, principal: Principal, asked: Recall) -> Recalled:
-        """What held, and an event that says that it was recalled."""
-        check_limit(asked.top_k, MAX_PAGE_MEMORIES, "top_k")
-        async with self._database.transaction(principal.scope) as tx:
-            hits = await self._held(tx, principal.scope, asked, None, asked.top_k, None)
-        recall_id = uuid4()
-        document = {
-            "effect": "recall",
-            "event_id": recall_id,
-            "user_id": principal.scope.user_id,
-            "agent": asked.agent,
-            "hits": [hit.memory_id for hit in hits],
-        }
-        event = self._own.event(principal, recall_id, "memory.recalled", asked.agent, asked.session_id)
-        await self._own.record(principal, event, document, {"asked": asked})
-        return Recalled(recall_id, hits)
-
     async def forget(self, principal: Principal, memory_id: UUID) -> None:
         """It is no longer found. What it said and where it came from stays for who asks for its history."""
         memory = await self.get(principal.scope, memory_id)
@@ -315,32 +303,58 @@ class Memory:
         row = await (await tx.execute(_SQL["memory_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such memory")
-        return _memory(row)
+        return memory_of(row)
 
     async def _held(
         self, tx: Tx, scope: Scope, asked: Recall, before: int | None, limit: int, run_id: UUID | None
     ) -> list[StoredMemory]:
-        check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
-        _check_moments(as_of=asked.as_of, known_at=asked.known_at)
         values = scope.values(
-            agent=asked.agent,
-            tiers=_listed(asked.tiers),
-            kinds=_listed(asked.kinds),
-            session_id=asked.session_id,
-            run_id=run_id,
-            subject=asked.subject,
-            subject_key=asked.subject and normal(asked.subject),
-            predicate=asked.predicate,
-            predicate_key=asked.predicate and normal(asked.predicate),
-            as_of=asked.as_of or self._clock(),
-            known_at=asked.known_at,
-            before=MAX_POSITION if before is None else before,
-            limit=limit,
+            **self._wanted(asked), run_id=run_id, before=MAX_POSITION if before is None else before, limit=limit
         )
         held = "memories_held" if scope.user_id is None else "memories_held_by_user"
         rows = await (await tx.execute(_SQL[held], values, binary=True)).fetchall()
-        found = list(map(_memory, rows))
+        found = list(map(memory_of, rows))
         return found if asked.known_at is None else await as_known(tx, scope, found, asked.known_at)
+
+    async def wanted(self, tx: Tx, scope: Scope, asked: Recall, owner: str | None) -> set[UUID]:
+        """Which memories of one owner, or of everybody, are asked about."""
+        filters = asked.filters or RecallFilters()
+        check_names(speaker=filters.speaker, world_id_context=filters.world_id_context)
+        values = scope.values(
+            **self._wanted(asked),
+            run_id=None,
+            owner=owner,
+            speaker=filters.speaker,
+            role=filters.role,
+            world=filters.world_id_context,
+            since=filters.since,
+            until=filters.until,
+        )
+        rows = await (await tx.execute(_SQL["memories_wanted"], values, binary=True)).fetchall()
+        return {row[0] for row in rows}
+
+    async def known(self, tx: Tx, scope: Scope, ids: list[UUID], known_at: datetime | None) -> list[StoredMemory]:
+        """Those that may be seen, as they were known then."""
+        values = scope.values(ids=ids, now=self._clock())
+        rows = await (await tx.execute(_SQL["found"], values, binary=True)).fetchall()
+        found = [memory_of(row[2:]) for row in rows]
+        return found if known_at is None else await as_known(tx, scope, found, known_at)
+
+    def _wanted(self, asked: Recall) -> dict[str, object]:
+        check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
+        _check_moments(as_of=asked.as_of, known_at=asked.known_at)
+        return {
+            "agent": asked.agent,
+            "tiers": _listed(asked.tiers),
+            "kinds": _listed(asked.kinds),
+            "session_id": asked.session_id,
+            "subject": asked.subject,
+            "subject_key": asked.subject and normal(asked.subject),
+            "predicate": asked.predicate,
+            "predicate_key": asked.predicate and normal(asked.predicate),
+            "as_of": asked.as_of or self._clock(),
+            "known_at": asked.known_at,
+        }
 
     # --- runs and episodes ------------------------------------------------------------------------------------------
 
@@ -460,7 +474,7 @@ class Memory:
         async with self._database.transaction(scope) as tx:
             values = scope.values(agent=agent, limit=limit)
             rows = await (await tx.execute(_SQL["episodes_of_agent"], values, binary=True)).fetchall()
-        return list(map(_memory, rows))
+        return list(map(memory_of, rows))
 
     # --- canon ------------------------------------------------------------------------------------------------------
 
@@ -497,20 +511,20 @@ class Memory:
         return owner_of(principal, user_id, name, profile) if profile.anchor == "user" else None
 
 
-def _unit(row: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]:
+def unit_of(row: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]:
     """The same on every machine: sums of squares of small integers are exact."""
     vector = row.astype(np.float64)
     length = float(np.sqrt(vector @ vector))
     return (vector / (length or 1.0)).astype(">f2").astype(np.float32)
 
 
-def _memory(row: tuple[Any, ...]) -> StoredMemory:
+def memory_of(row: tuple[Any, ...]) -> StoredMemory:
     subject, predicate, about, confidence, key = row[12:17]
     fact = None if subject is None else Fact(subject, predicate, about, confidence)
     shown = key.partition(BETWEEN)[0] if fact is None and key is not None else None
-    sanitised, archived_at, support = row[30:]
+    sanitised, *later = row[30:]
     found = sanitised and _decode(sanitised)
-    fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:30], found, archived_at, support)
+    fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:30], found, *later)
     return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
 
 

@@ -10,7 +10,7 @@ m.memory_id, m.position, m.agent, m.profile, m.tier, m.kind, m.body, m.user_id, 
 m.run_id, m.world_id_context, m.fact_subject, m.fact_predicate, m.fact_object, m.confidence, m.conflict_key,
 m.importance, m.valid_at, m.invalid_at, m.invalidated_at, m.invalidated_by, m.superseded_at, m.superseded_by,
 m.recorded_at, m.deleted_at, m.told_count, m.access_count, m.accessed_at, m.said_by, m.sanitised::text, m.archived_at,
-m.support
+m.support, m.speaker, m.role
 
 -- fragment: held
 -- What held at a moment, as far as it was known at another: then nothing that was known came after it.
@@ -73,6 +73,26 @@ SELECT {memory} FROM (
      ORDER BY m.position DESC LIMIT %(limit)s::bigint)
 ) m
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
+
+-- name: found
+-- Rows of what was ranked, each with whether it holds and whether it never will again.
+SELECT m.deleted_at IS NULL AND m.valid_at <= %(now)s::timestamptz AND NOT g.gone, g.gone, {memory}
+FROM whence.memories m
+CROSS JOIN LATERAL (
+    SELECT coalesce(m.deleted_at IS NOT NULL OR m.archived_at <= %(now)s::timestamptz
+        OR m.superseded_at <= %(now)s::timestamptz OR m.invalid_at <= %(now)s::timestamptz, false) AS gone
+) g
+WHERE m.workspace_id = %(workspace_id)s::text AND m.memory_id = ANY (%(ids)s::uuid[]);
+
+-- name: memories_wanted
+-- Of one owner, which ones are asked about; without an owner, of everybody.
+SELECT m.memory_id FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND (%(owner)s::text IS NULL OR m.owner = %(owner)s) AND {wanted}
+  AND (%(speaker)s::text IS NULL OR m.speaker = %(speaker)s)
+  AND (%(role)s::text IS NULL OR m.role = %(role)s)
+  AND (%(world)s::text IS NULL OR m.world_id_context = %(world)s)
+  AND (%(since)s::timestamptz IS NULL OR m.valid_at >= %(since)s::timestamptz)
+  AND (%(until)s::timestamptz IS NULL OR m.valid_at < %(until)s::timestamptz);
 
 -- name: episodes_of_agent
 -- The last ones of all its runs, the newest first.

@@ -16,6 +16,7 @@ import msgspec
 from whence.clock import Clock
 from whence.db import Database, Scope
 from whence.db.queries import load
+from whence.db.trip import Statement
 from whence.errors import Conflict, Forbidden, NotFound, Unavailable
 from whence.identity import Principal
 from whence.ledger import Ledger
@@ -32,6 +33,7 @@ MAX_DRAWS = 10
 """Of one selection; it is drawn again where somebody retires the variant at the same time."""
 
 _SQL = load("whence.memory")
+IN_USE = Statement("workflows_in_use", _SQL["workflows_in_use"])
 
 
 class Workflows:
@@ -78,24 +80,37 @@ class Workflows:
             found = await self._in_use(principal.scope, owners, agent, task_type)
             if not found:
                 raise NotFound(f"there is no workflow of the agent {agent} for the task type {task_type}")
-            draws = drawn([(workflow.alpha, workflow.beta) for workflow in found], self._dice)
-            chosen = found[draws.index(max(draws))]
-            selection_id = uuid4()
-            document = {
-                "effect": "select_workflow",
-                "event_id": selection_id,
-                "workflow_id": chosen.workflow_id,
-                "user_id": principal.scope.user_id,
-            }
-            event = self._own.event(
-                principal, selection_id, "memory.workflow_selected", agent, None, chosen.workflow_id
-            )
-            outcome = await self._own.offer(principal, event, document, {"draws": _told(found, draws)})
-            if outcome.status == "accepted":
-                return WorkflowSelection(selection_id, chosen)
-            if [error.field for error in outcome.errors] != ["workflow_id"]:
-                raise not_stored(outcome)
+            chosen, draws = self.draw(found)
+            selection = WorkflowSelection(uuid4(), chosen)
+            if await self.keep(principal, selection, found, draws):
+                return selection
         raise Unavailable("the workflows change too quickly; try again")
+
+    def draw(self, found: Sequence[Workflow]) -> tuple[Workflow, list[float]]:
+        """One of them, and what was drawn for each."""
+        draws = drawn([(workflow.alpha, workflow.beta) for workflow in found], self._dice)
+        return found[draws.index(max(draws))], draws
+
+    async def keep(
+        self, principal: Principal, selection: WorkflowSelection, found: Sequence[Workflow], draws: list[float]
+    ) -> bool:
+        """That it was selected. False where somebody has retired it meanwhile."""
+        chosen, selection_id = selection.workflow, selection.selection_id
+        document = {
+            "effect": "select_workflow",
+            "event_id": selection_id,
+            "workflow_id": chosen.workflow_id,
+            "user_id": principal.scope.user_id,
+        }
+        event = self._own.event(
+            principal, selection_id, "memory.workflow_selected", chosen.agent, None, chosen.workflow_id
+        )
+        outcome = await self._own.offer(principal, event, document, {"draws": _told(found, draws)})
+        if outcome.status == "accepted":
+            return True
+        if [error.field for error in outcome.errors] != ["workflow_id"]:
+            raise not_stored(outcome)
+        return False
 
     async def record_outcome(self, principal: Principal, selection_id: UUID, score: float) -> WorkflowOutcome:
         """How well the selected variant did, from 0 to 1. Counts once, however often and by however many it is sent."""
@@ -137,7 +152,7 @@ class Workflows:
             row = await (await tx.execute(_SQL["workflow_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such workflow")
-        return _workflow(row)
+        return workflow_of(row)
 
     async def page(
         self,
@@ -160,7 +175,7 @@ class Workflows:
         }
         async with self._database.transaction(scope) as tx:
             rows = await (await tx.execute(_SQL["workflows_page"], values, binary=True)).fetchall()
-        found = list(map(_workflow, rows))
+        found = list(map(workflow_of, rows))
         return WorkflowPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
 
     async def _in_use(self, scope: Scope, owners: list[str], agent: str, task_type: str) -> list[Workflow]:
@@ -168,7 +183,7 @@ class Workflows:
         values = {"workspace_id": scope.workspace_id, "owners": owners, "agent": agent, "task_type": task_type}
         async with self._database.transaction(scope) as tx:
             rows = await (await tx.execute(_SQL["workflows_in_use"], values, binary=True)).fetchall()
-        return list(map(_workflow, rows))
+        return list(map(workflow_of, rows))
 
     async def _selection(self, scope: Scope, selection_id: UUID) -> tuple[WorkflowOutcome | None, UUID, str | None]:
         """Its outcome, where there is one; its workflow, and the agent of that."""
@@ -187,14 +202,14 @@ def drawn(known: Sequence[tuple[float, float]], dice: Random) -> list[float]:
     return [dice.betavariate(alpha, beta) for alpha, beta in known]
 
 
-def _workflow(row: tuple[Any, ...]) -> Workflow:
+def workflow_of(row: tuple[Any, ...]) -> Workflow:
     *before, spec, alpha, beta, selections, outcomes, created_at, retired_at = row
     known = (alpha, beta, alpha / (alpha + beta), selections, outcomes, created_at, retired_at)
     fields: tuple[Any, ...] = (*before, msgspec.Raw(spec.encode()), *known)
     return Workflow(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
 
 
-def _told(found: list[Workflow], draws: list[float]) -> list[dict[str, Any]]:
+def _told(found: Sequence[Workflow], draws: list[float]) -> list[dict[str, Any]]:
     """Why this one: what was known of each and what was drawn, for who asks later."""
     return [
         {"workflow_id": workflow.workflow_id, "alpha": workflow.alpha, "beta": workflow.beta, "draw": draw}

@@ -57,11 +57,13 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc
     kind: str
     object_key: str | None = None
     profile: str
+    role: str | None = None
     run_id: UUID | None = None
     said_by: str | None = None
     sanitised: dict[str, int] | None = None
     session_id: str | None = None
     sources: list[dict[str, str]]
+    speaker: str | None = None
     subject_id: str
     support: int | None = None
     tier: str
@@ -98,6 +100,7 @@ def draft(principal: Principal, request: Remember, profiles: Profiles) -> Draft:
         ("interaction_id", request.interaction_id),
         ("world_id_context", request.world_id_context),
         ("key", request.key),
+        ("speaker", request.speaker),
     ):
         if value is not None:
             check_name(field, value, MAX_IDENTIFIER_CHARACTERS)
@@ -105,7 +108,7 @@ def draft(principal: Principal, request: Remember, profiles: Profiles) -> Draft:
     check_cell(name, profile, request.tier, request.kind)
     _check_anchors(request, name, profile)
     _check_numbers(request)
-    check_clean(name, profile, key=request.key)
+    check_clean(name, profile, key=request.key, speaker=request.speaker)
     user_id = owner_of(principal, request.user_id, name, profile)
     cleaned = _Cleaner(name, profile)
     text = cleaned.clean("text", request.text, MAX_TEXT_CHARACTERS)
@@ -115,7 +118,7 @@ def draft(principal: Principal, request: Remember, profiles: Profiles) -> Draft:
         cleaned.clean("fact.object", request.fact.object, MAX_TEXT_CHARACTERS),
         DEFAULT_CONFIDENCE if request.fact.confidence is None else request.fact.confidence,
     )
-    vector = None if request.embedding is None else _unit(request.embedding)
+    vector = None if request.embedding is None else unit_given(request.embedding)
     event_id = request.memory_id or uuid4()
     changed = frozenset(cleaned.changed)
     return Draft(request, principal, name, profile, event_id, user_id, text, fact, cleaned.found, changed, vector)
@@ -163,11 +166,13 @@ def event_of(
         kind=request.kind,
         object_key=object_key,
         profile=drafted.profile_name,
+        role=request.role,
         run_id=request.run_id,
         said_by=drafted.principal.user_id,
         sanitised=drafted.sanitised or None,
         session_id=session_id,
         sources=_sources(drafted, sources),
+        speaker=request.speaker,
         subject_id=subject_of(event),
         support=support,
         tier=request.tier,
@@ -237,7 +242,8 @@ def _body_hash(drafted: Draft) -> str:
     if "text" in drafted.changed:
         return _hash_of(drafted.text, str(drafted.event_id))
     within = (request.world_id_context or "", request.subject_id or "")
-    return _hash_of(drafted.text, *(within if any(within) else ()))
+    spoken = (f"speaker:{request.speaker}",) if request.speaker else ()
+    return _hash_of(drafted.text, *(within if any(within) else ()), *spoken)
 
 
 def _sources(drafted: Draft, found: dict[UUID, bool]) -> list[dict[str, str]]:
@@ -297,7 +303,7 @@ def _check_numbers(request: Remember) -> None:
         raise refused("derived_from", "a memory cannot come from itself")
 
 
-def _unit(embedding: tuple[float, ...]) -> npt.NDArray[np.float32]:
+def unit_given(embedding: tuple[float, ...]) -> npt.NDArray[np.float32]:
     if not 1 <= len(embedding) <= MAX_EMBEDDING_COMPONENTS:
         raise refused("embedding", f"from 1 to {MAX_EMBEDDING_COMPONENTS:,} numbers")
     vector = np.asarray(embedding, np.float64)

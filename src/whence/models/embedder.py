@@ -69,6 +69,19 @@ class WordLlamaEmbedder:
         encoded = weights.tokenizer.encode_batch_fast([_bounded(text) for text in texts], add_special_tokens=False)
         return quantised(np.stack([_sum(weights.vectors, tokens.ids) for tokens in encoded]))
 
+    def word_vectors(self, words: Sequence[str], dimension: int) -> npt.NDArray[np.float32]:
+        """What single words are like, of unit length, in the first so many dimensions: the weights were trained so that
+        these say most. A word that is not known is like nothing."""
+        weights = self._weights()
+        encoded = weights.tokenizer.encode_batch_fast(
+            [f" {_bounded(word)}" for word in words], add_special_tokens=False
+        )
+        rows = np.zeros((len(words), dimension), np.float32)
+        for row, tokens in zip(rows, encoded, strict=True):
+            row[:] = weights.vectors[tokens.ids, :dimension].sum(axis=0)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.divide(rows, lengths, out=rows, where=lengths > 0)
+
     def _weights(self) -> _Weights:
         with self._lock:
             if self._loaded is None:

@@ -12,6 +12,7 @@ import msgspec
 from whence.clock import Clock
 from whence.db import EVERY_WORKSPACE, Database, Scope
 from whence.db.queries import load
+from whence.db.trip import Statement
 from whence.errors import FieldError, InvalidInput, NotFound, TooLarge
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, check_text
 from whence.memory.writing import refused
@@ -24,6 +25,7 @@ MAX_TTL_S = 2_592_000
 SWEEP_ROWS = 1_000
 
 _SQL = load("whence.memory.working")
+VALUES = Statement("working_values", _SQL["values"])
 
 
 class Working:

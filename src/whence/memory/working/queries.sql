@@ -18,6 +18,9 @@ SELECT value, expires_at FROM whence.working_memory WHERE {of_instance} AND key 
 SELECT key, bytes, updated_at, expires_at FROM whence.working_memory
 WHERE {of_instance} ORDER BY key;
 
+-- name: values
+SELECT key, value, expires_at FROM whence.working_memory WHERE {of_instance} ORDER BY key;
+
 -- name: delete
 DELETE FROM whence.working_memory WHERE {of_instance} AND key = %(key)s;
 

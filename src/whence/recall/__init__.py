@@ -1,0 +1,485 @@
+"""Recall: the best evidence for a question, each hit with where it came from.
+
+Memories are ranked by what this process holds of them, and then read from the database under the asker's own scope:
+what was told a moment ago is there, what does not hold any more is not, and nobody is shown what is another's.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from whence.clock import Clock
+from whence.db import Database, Scope
+from whence.db.arrays import Times, Uuids, scalar
+from whence.db.queries import load
+from whence.db.trip import Statement, rows_of
+from whence.errors import NotFound
+from whence.identity import Principal
+from whence.ledger import Ledger
+from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, memory_of, unit_of
+from whence.memory.own import Own, check_limit
+from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
+from whence.models.embedder import Embedder, WordLlamaEmbedder
+from whence.recall.behind import Behind
+from whence.recall.corpus import WORD_DIMENSION, Corpus, Floats
+from whence.recall.held import Corpora, Held, add
+from whence.recall.scoring import MOST_WORDS, Asked, Scored, score
+from whence.recall.trust import flags_of, trust_of
+from whence.recall.when import times_in
+from whence.recall.words import asked_words
+from whence.wire import (
+    Feedback,
+    FeedbackKept,
+    Hit,
+    HitSource,
+    Recall,
+    Recalled,
+    RecalledHit,
+    RecallMeta,
+    RecallRecord,
+    StoredMemory,
+    Turn,
+)
+
+MAX_QUERY_CHARACTERS = 200_000
+READ_CHARACTERS = 4_000
+"""Of a question; what comes later does not count."""
+MAX_NEIGHBOURS = 5
+MAX_RANKED = 1_000
+"""Rows that are read for one recall."""
+MAX_SOURCES_SHOWN = 200
+MAX_TOKENS = 10_000_000
+ALIKE = 0.98
+"""Texts that are more alike than this say the same: one of them comes first, the others after all else."""
+LARGE = 5_000
+"""Memories; more are compared beside the event loop."""
+CHARACTERS_A_TOKEN = 4
+
+_SQL = load("whence.recall")
+_FRESH = Statement("recall_fresh", _SQL["entries_of_owner"])
+_FRESH_OF_ALL = Statement("recall_fresh_of_all", _SQL["entries_of_all"])
+_SOURCES = Statement("recall_sources", _SQL["sources_found"])
+
+
+class _Ranked(NamedTuple):
+    order: list[tuple[Held, int]]
+    """The best first."""
+    scored: Scored
+    starts: dict[int, int]
+    """Where the memories of each corpus begin, by its id."""
+    searched: int
+
+
+class Recaller:
+    def __init__(
+        self,
+        database: Database,
+        ledger: Ledger,
+        clock: Clock,
+        memory: Memory,
+        embedder: Embedder,
+        words: WordLlamaEmbedder,
+        behind: Behind,
+    ) -> None:
+        self._database = database
+        self._ledger = ledger
+        self._clock = clock
+        self._memory = memory
+        self._embedder = embedder
+        self._words = words
+        self._own = Own(ledger, clock, memory.profiles)
+        self._corpora = Corpora(database, words)
+        self._behind = behind
+
+    def forget(self, workspace_id: str) -> None:
+        self._corpora.forget(workspace_id)
+
+    # --- recall -----------------------------------------------------------------------------------------------------
+
+    async def recall(self, principal: Principal, asked: Recall) -> Recalled:
+        """What answers the question best, the best first. That it was recalled is an event that follows the answer."""
+        started = time.perf_counter()
+        check_limit(asked.top_k, MAX_PAGE_MEMORIES, "top_k")
+        if asked.max_tokens is not None:
+            check_limit(asked.max_tokens, MAX_TOKENS, "max_tokens")
+        if not 0 <= asked.neighbours <= MAX_NEIGHBOURS:
+            raise refused("neighbours", f"from 0 to {MAX_NEIGHBOURS}")
+        if len(asked.query) > MAX_QUERY_CHARACTERS:
+            raise refused("query", f"at most {MAX_QUERY_CHARACTERS:,} characters")
+        if asked.query.strip() or asked.embedding is not None:
+            hits, question, searched = await self._search(principal.scope, asked)
+        else:
+            hits, question, searched = await self._newest(principal.scope, asked), None, 0
+        kept, tokens = _within(hits, asked.max_tokens)
+        recall_id = uuid4()
+        await self._record(principal, asked, recall_id, kept)
+        times = question and question.times
+        return Recalled(
+            recall_id,
+            kept,
+            RecallMeta(
+                query_ms=round((time.perf_counter() - started) * 1000, 3),
+                searched=searched,
+                tokens=tokens,
+                embedder=None if question is None else self._embedder.name,
+                times=times and (datetime.fromtimestamp(times[0], UTC), datetime.fromtimestamp(times[1], UTC)),
+                truncated=len(kept) < len(hits),
+            ),
+        )
+
+    async def _newest(self, scope: Scope, asked: Recall) -> list[Hit]:
+        page = await self._memory.page(scope, asked, limit=asked.top_k)
+        return [_hit(memory, 0.0, {}, []) for memory in page.memories]
+
+    async def _search(self, scope: Scope, asked: Recall) -> tuple[list[Hit], Asked, int]:
+        now = self._clock()
+        question = await self._asked(asked, now)
+        everything = self._corpora.of(scope)
+        for held in everything:
+            if not held.is_loaded:
+                await self._corpora.load(scope, held)
+        if _needs_a_look(asked):
+            return await self._search_among(scope, asked, question, everything)
+        wanted = asked.top_k
+        while True:
+            async with _turns_of(everything):
+                ranked = await self._ranked(question, asked, everything, None, 2 * wanted + 10)
+            rows, sources, fresh = await self._read(scope, everything, ranked, asked.neighbours, now)
+            if any(fresh):
+                for held, newer in zip(everything, fresh, strict=True):
+                    async with held.turn:
+                        await add(held.corpus, newer)
+                continue
+            found = _held_among(ranked.order, rows)
+            if len(found) >= asked.top_k or len(ranked.order) >= min(ranked.searched, MAX_RANKED):
+                break
+            wanted *= 4
+        chosen = _diverse(found, asked.top_k)
+        return [_shown(ranked, rows, sources, place, asked.neighbours) for place in chosen], question, ranked.searched
+
+    async def _search_among(
+        self, scope: Scope, asked: Recall, question: Asked, everything: list[Held]
+    ) -> tuple[list[Hit], Asked, int]:
+        """Of what the database says is asked about: at another time, of a subject, of a speaker."""
+        for held in everything:
+            await self._corpora.load(scope, held)
+        async with self._database.transaction(scope, snapshot=True) as tx:
+            allowed = [await self._memory.wanted(tx, scope, asked, held.owner) for held in everything]
+            async with _turns_of(everything):
+                ranked = await self._ranked(question, asked, everything, allowed, 2 * asked.top_k + 10)
+            chosen = _diverse(ranked.order, asked.top_k)
+            near = _with_neighbours(chosen, asked.neighbours)
+            ids = [held.corpus.ids[index] for held, index in near]
+            rows = {memory.memory_id: memory for memory in await self._memory.known(tx, scope, ids, asked.known_at)}
+            values = {"workspace_id": scope.workspace_id, "ids": ids, "limit": MAX_SOURCES_SHOWN}
+            sources = _sources(await (await tx.execute(_SQL["sources_found"], values, binary=True)).fetchall())
+        chosen = _held_among(chosen, rows)
+        return [_shown(ranked, rows, sources, place, asked.neighbours) for place in chosen], question, ranked.searched
+
+    async def _asked(self, asked: Recall, now: datetime) -> Asked:
+        text = asked.query[:READ_CHARACTERS]
+        words = asked_words(text)[:MOST_WORDS]
+        vectors: dict[str, Floats] = {}
+        if text.strip():
+            vectors[self._embedder.name] = unit_of(self._embedder.embed([text])[0])
+        if asked.embedding is not None:
+            vectors[GIVEN_EMBEDDER] = unit_given(asked.embedding)
+        times = times_in(text, asked.as_of or now)
+        return Asked(
+            words,
+            self._words.word_vectors([word.surface for word in words], WORD_DIMENSION),
+            vectors,
+            times and (times[0].timestamp(), times[1].timestamp()),
+            (asked.as_of or now).timestamp(),
+        )
+
+    async def _ranked(
+        self, question: Asked, asked: Recall, everything: Sequence[Held], allowed: list[set[UUID]] | None, count: int
+    ) -> _Ranked:
+        corpora = [held.corpus for held in everything if len(held.corpus)]
+        searched = [held for held in everything if len(held.corpus)]
+        if not corpora:
+            return _Ranked([], Scored(np.zeros(0, np.float32), {}, np.zeros(0, np.bool_)), {}, 0)
+        chosen = np.concatenate(
+            [
+                _chosen(held.corpus, asked, None if allowed is None else among)
+                for held, among in zip(everything, allowed or [set[UUID]()] * len(everything), strict=True)
+                if len(held.corpus)
+            ]
+        )
+        arguments = (question, corpora, None if chosen.all() else chosen, asked.channels)
+        scored = await asyncio.to_thread(score, *arguments) if len(chosen) > LARGE else score(*arguments)
+        starts = dict(zip(map(id, searched), np.cumsum([0, *map(len, corpora[:-1])]).tolist(), strict=True))
+        places = np.flatnonzero(chosen & scored.is_evident)
+        scores = scored.scores[places]
+        count = min(count, MAX_RANKED, len(places))
+        best = np.argpartition(-scores, count - 1)[:count] if count < len(places) else np.arange(len(places))
+        # What was told later comes first among equals.
+        best = best[np.lexsort((-places[best], -scores[best]))]
+        order: list[tuple[Held, int]] = []
+        for place in places[best].tolist():
+            held = next(held for held in reversed(searched) if starts[id(held)] <= place)
+            order.append((held, place - starts[id(held)]))
+        return _Ranked(order, scored, starts, len(places))
+
+    async def _read(
+        self, scope: Scope, everything: Sequence[Held], ranked: _Ranked, neighbours: int, now: datetime
+    ) -> tuple[dict[UUID, StoredMemory], dict[UUID, list[HitSource]], list[list[tuple[Any, ...]]]]:
+        """The rows of what was ranked that hold, their sources, and what was told since: one look at the database."""
+        near = _with_neighbours(ranked.order, neighbours)
+        ids = Uuids.of([held.corpus.ids[index] for held, index in near])
+        workspace = scope.workspace_id.encode()
+        found: dict[str, bytes | None] = {"workspace_id": workspace, "ids": ids.binary, "now": scalar(Times, now)}
+        ranked_ids = Uuids.of([held.corpus.ids[index] for held, index in ranked.order])
+        derived = {**found, "ids": ranked_ids.binary, "limit": MAX_SOURCES_SHOWN.to_bytes(8)}
+        statements: list[tuple[Statement, dict[str, bytes | None]]] = [(FOUND, found), (_SOURCES, derived)]
+        for held in everything:
+            values: dict[str, bytes | None] = {
+                "workspace_id": workspace,
+                "owner": None if held.owner is None else held.owner.encode(),
+                "after": held.corpus.until.to_bytes(8),
+                "limit": MAX_RANKED.to_bytes(8),
+            }
+            statements.append((_FRESH_OF_ALL if held.owner is None else _FRESH, values))
+        first, second, *later = await self._database.one_trip(scope, statements)
+        places = {held.corpus.ids[index]: (held, index) for held, index in near}
+        rows: dict[UUID, StoredMemory] = {}
+        seen: set[UUID] = set()
+        for holds, gone, *row in rows_of(first):
+            seen.add(row[0])
+            if holds:
+                rows[row[0]] = memory_of(tuple(row))
+            elif gone:
+                held, index = places[row[0]]
+                held.corpus.gone.rows[index] = True
+        absent = places.keys() - seen
+        for held in {id(places[memory_id][0]): places[memory_id][0] for memory_id in absent}.values():
+            # Rows were removed, by an erasure perhaps: what is held is not to be searched again.
+            self._corpora.drop(held)
+        return rows, _sources(rows_of(second)), [rows_of(result) for result in later]
+
+    # --- what was recalled --------------------------------------------------------------------------------------------
+
+    async def _record(self, principal: Principal, asked: Recall, recall_id: UUID, hits: Sequence[Hit]) -> None:
+        """Behind the answer, which does not wait for a disk."""
+        document = {
+            "effect": "recall",
+            "event_id": recall_id,
+            "user_id": principal.scope.user_id,
+            "agent": asked.agent,
+            "hits": [hit.memory_id for hit in hits],
+        }
+        event = self._own.event(principal, recall_id, "memory.recalled", asked.agent, asked.session_id)
+        scores = [RecalledHit(hit.memory_id, hit.score, hit.parts) for hit in hits]
+        recorded = self._own.record(principal, event, document, {"asked": asked, "hits": scores})
+        await self._behind.record(recall_id, recorded)
+
+    async def recalled(self, scope: Scope, recall_id: UUID) -> RecallRecord:
+        """What was asked, what came out, and why."""
+        await self._behind.wait(recall_id)
+        async with self._database.transaction(scope) as tx:
+            row = await (await tx.execute(_SQL["recall_by_id"], scope.values(recall_id=recall_id))).fetchone()
+        if row is None:
+            raise NotFound("there is no such recall")
+        said = msgspec.json.decode(await self._ledger.payload(scope, recall_id), type=_Said)
+        return RecallRecord(recall_id, row[0], row[1], said.asked, said.hits)
+
+    async def feedback(self, principal: Principal, recall_id: UUID, given: Feedback) -> FeedbackKept:
+        """Moves the importance of hits: of those that helped up, of the others down."""
+        record = await self.recalled(principal.scope, recall_id)
+        hits = {hit.memory_id for hit in record.hits}
+        for field, ids in (("helpful", given.helpful), ("unhelpful", given.unhelpful)):
+            for memory_id in ids:
+                if memory_id not in hits:
+                    raise refused(field, f"{memory_id} is no hit of this recall")
+        both = set(given.helpful) & set(given.unhelpful)
+        if both:
+            raise refused("unhelpful", f"{min(both)} is among the helpful ones too")
+        if not given.helpful and not given.unhelpful:
+            raise refused("helpful", "name at least one hit here or in unhelpful")
+        event_id = uuid4()
+        document = {
+            "effect": "feedback",
+            "event_id": event_id,
+            "recall_id": recall_id,
+            "helpful": list(dict.fromkeys(given.helpful)),
+            "unhelpful": list(dict.fromkeys(given.unhelpful)),
+        }
+        event = self._own.event(principal, event_id, "memory.feedback", record.asked.agent, None, recall_id)
+        outcome = await self._own.record(principal, event, document)
+        return FeedbackKept(event_id, (outcome.effect or {}).get("changed", 0))
+
+
+@asynccontextmanager
+async def _turns_of(everything: Sequence[Held]) -> AsyncGenerator[None]:
+    """Nothing is added to what is held meanwhile."""
+    async with AsyncExitStack() as turns:
+        for held in everything:
+            await turns.enter_async_context(held.turn)
+        yield
+
+
+class _Said(msgspec.Struct):
+    asked: Recall
+    hits: list[RecalledHit]
+
+
+def _needs_a_look(asked: Recall) -> bool:
+    return any(
+        value is not None for value in (asked.as_of, asked.known_at, asked.subject, asked.predicate, asked.filters)
+    )
+
+
+def _chosen(corpus: Corpus, asked: Recall, among: set[UUID] | None) -> npt.NDArray[np.bool_]:
+    """Which memories of a corpus are asked about."""
+    if among is not None:
+        chosen = np.zeros(len(corpus), np.bool_)
+        chosen[[corpus.place[memory_id] for memory_id in among if memory_id in corpus.place]] = True
+        return chosen
+    chosen = ~corpus.gone.rows
+    if asked.agent is not None:
+        chosen &= corpus.agent.rows == corpus.known_code("agent", asked.agent)
+    if asked.tiers is not None:
+        chosen &= np.isin(corpus.tier.rows, [corpus.known_code("tier", tier) for tier in asked.tiers])
+    if asked.kinds is not None:
+        chosen &= np.isin(corpus.kind.rows, [corpus.known_code("kind", kind) for kind in asked.kinds])
+    if asked.session_id is not None:
+        sessions = [code for (_, name), code in corpus.sessions.items() if name == asked.session_id]
+        chosen &= np.isin(corpus.session.rows, sessions)
+    return chosen
+
+
+def _held_among(places: list[tuple[Held, int]], rows: dict[UUID, StoredMemory]) -> list[tuple[Held, int]]:
+    return [place for place in places if place[0].corpus.ids[place[1]] in rows]
+
+
+def _sources(rows: Iterable[tuple[Any, ...]]) -> dict[UUID, list[HitSource]]:
+    """What memories were derived from, as far as the asker may see it."""
+    found: dict[UUID, list[HitSource]] = {}
+    for memory_id, source, role, position, *event in rows:
+        found.setdefault(memory_id, []).append(HitSource(source, position, role, *event))
+    return found
+
+
+def _with_neighbours(places: Sequence[tuple[Held, int]], count: int) -> list[tuple[Held, int]]:
+    found = dict.fromkeys(places)
+    for held, index in places:
+        for turns in (held.corpus.before.rows, held.corpus.after.rows):
+            found.update(dict.fromkeys((held, turn) for turn in _turns(turns, index, count)))
+    return list(found)
+
+
+def _turns(turns: npt.NDArray[np.int32], index: int, count: int) -> Iterable[int]:
+    for _ in range(count):
+        index = int(turns[index])
+        if index < 0:
+            return
+        yield index
+
+
+def _diverse(places: list[tuple[Held, int]], count: int) -> list[tuple[Held, int]]:
+    """The first ones, of which no two say the same; then the others."""
+    kept: list[tuple[Held, int]] = []
+    again: list[tuple[Held, int]] = []
+    vectors: list[Floats] = []
+    for place in places:
+        if len(kept) == count:
+            break
+        held, index = place
+        vector = next((grown.rows[index] for grown in held.corpus.vectors.values() if grown.rows[index].any()), None)
+        if vector is not None and any(len(v) == len(vector) and float(v @ vector) > ALIKE for v in vectors):
+            again.append(place)
+            continue
+        kept.append(place)
+        if vector is not None:
+            vectors.append(vector)
+    return (kept + again)[:count]
+
+
+def _shown(
+    ranked: _Ranked,
+    rows: dict[UUID, StoredMemory],
+    sources: dict[UUID, list[HitSource]],
+    place: tuple[Held, int],
+    neighbours: int,
+) -> Hit:
+    held, index = place
+    corpus = held.corpus
+    row = ranked.starts[id(held)] + index
+    memory = rows[corpus.ids[index]]
+    parts = {channel: round(float(part[row]), 4) for channel, part in ranked.scored.parts.items()}
+    before = [
+        rows[corpus.ids[turn]] for turn in _turns(corpus.before.rows, index, neighbours) if corpus.ids[turn] in rows
+    ]
+    after = [
+        rows[corpus.ids[turn]] for turn in _turns(corpus.after.rows, index, neighbours) if corpus.ids[turn] in rows
+    ]
+    return _hit(
+        memory,
+        round(float(ranked.scored.scores[row]), 4),
+        parts,
+        sources.get(memory.memory_id, []),
+        tuple(_turn(turn) for turn in reversed(before)),
+        tuple(_turn(turn) for turn in after),
+    )
+
+
+def _turn(memory: StoredMemory) -> Turn:
+    return Turn(memory.memory_id, memory.text, memory.speaker)
+
+
+def _hit(
+    memory: StoredMemory,
+    score_of_it: float,
+    parts: dict[Any, float],
+    sources: list[HitSource],
+    before: tuple[Turn, ...] = (),
+    after: tuple[Turn, ...] = (),
+) -> Hit:
+    told = HitSource(
+        memory.memory_id,
+        memory.position,
+        "told",
+        memory.recorded_at,
+        memory.session_id,
+        memory.run_id.hex if memory.run_id else memory.memory_id.hex,
+        memory.agent,
+    )
+    tool = next((source.tool_name for source in sources if source.tool_name), None)
+    fields = tuple(getattr(memory, name) for name in StoredMemory.__struct_fields__)
+    return Hit(
+        *fields,
+        score=score_of_it,
+        parts=parts,
+        trust=trust_of(memory, tool),
+        flags=flags_of(memory),
+        provenance=(told, *sources),
+        before=before,
+        after=after,
+    )
+
+
+def _within(hits: list[Hit], max_tokens: int | None) -> tuple[list[Hit], int]:
+    """The first hits whose texts fit together, and about how many tokens they take."""
+    total, kept = 0, 0
+    for hit in hits:
+        size = sum(map(tokens_of, (hit.text, *(turn.text for turn in (*hit.before, *hit.after)))))
+        if max_tokens is not None and total + size > max_tokens:
+            break
+        total += size
+        kept += 1
+    return hits[:kept], total
+
+
+def tokens_of(text: str) -> int:
+    """About as many as models count: four letters make one, and so does a sign of a script without spaces."""
+    wide = sum(ord(sign) > 0x2E7F for sign in text) if not text.isascii() else 0
+    return wide + -(-(len(text) - wide) // CHARACTERS_A_TOKEN)

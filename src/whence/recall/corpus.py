@@ -1,0 +1,287 @@
+"""The memories of one owner as they are searched: held here, so that a search costs one look at the database.
+
+Nothing is found here that the database does not give back to who asks: a search ranks what this holds and then reads
+the rows themselves, under the asker's own scope.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+
+from whence.recall.words import only_asks, passages, stem_of, words
+
+Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int32]
+
+WORD_DIMENSION: Final = 128
+"""Of the vectors of single words: enough to tell near ones from others."""
+NOBODY: Final = -1
+"""Where there is no neighbour."""
+
+
+class Entry(NamedTuple):
+    """A memory as it is searched."""
+
+    memory_id: UUID
+    position: int
+    agent: str
+    tier: str
+    kind: str
+    session_id: str | None
+    text: str
+    speaker: str | None
+    valid_at: float
+    """Seconds since 1970, as are all times here."""
+    importance: float
+    embedder: str | None
+    vector: Floats | None
+
+
+class Grown:
+    """An array that grows: rows are added at its end, in amortised constant time."""
+
+    def __init__(self, dtype: Any, width: int | None = None) -> None:
+        self._rows: npt.NDArray[Any] = np.zeros((16,) if width is None else (16, width), dtype)
+        self._count = 0
+
+    def extend(self, rows: Any) -> None:
+        added = len(rows)
+        if self._count + added > len(self._rows):
+            shape = (max(2 * len(self._rows), self._count + added), *self._rows.shape[1:])
+            grown = np.zeros(shape, self._rows.dtype)
+            grown[: self._count] = self._rows[: self._count]
+            self._rows = grown
+        if added:
+            self._rows[self._count : self._count + added] = rows
+        self._count += added
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def rows(self) -> npt.NDArray[Any]:
+        return self._rows[: self._count]
+
+    @property
+    def nbytes(self) -> int:
+        return self._rows.nbytes
+
+
+class Postings:
+    """Which passages a term stands in, and how often. What is added waits in lists until it is worth sorting."""
+
+    def __init__(self) -> None:
+        self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        self._passages: Numbers = np.zeros(0, np.int32)
+        self._counts: Floats = np.zeros(0, np.float32)
+        self._waiting: dict[int, list[tuple[int, int]]] = {}
+        self._waiting_count = 0
+
+    def add(self, term: int, passage: int, count: int) -> None:
+        self._waiting.setdefault(term, []).append((passage, count))
+        self._waiting_count += 1
+
+    def settle(self, terms: int) -> None:
+        """Sorts in what waits, where that is much of the whole."""
+        if self._waiting_count * 10 < len(self._passages) + 1_000:
+            return
+        waiting = [(term, passage, count) for term, pairs in self._waiting.items() for passage, count in pairs]
+        added = np.array(waiting, np.int64).reshape(-1, 3)
+        known = np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
+        all_terms = np.concatenate([known, added[:, 0]])
+        order = np.argsort(all_terms, kind="stable")
+        self._passages = np.concatenate([self._passages, added[:, 1].astype(np.int32)])[order]
+        self._counts = np.concatenate([self._counts, added[:, 2].astype(np.float32)])[order]
+        self._starts = np.concatenate([[0], np.cumsum(np.bincount(all_terms, minlength=terms))])
+        self._waiting, self._waiting_count = {}, 0
+
+    def of(self, term: int) -> tuple[Numbers, Floats]:
+        """The passages of a term, each once, and how often it stands in each."""
+        start, end = self._range(term)
+        found, counts = self._passages[start:end], self._counts[start:end]
+        if term in self._waiting:
+            late = np.array(self._waiting[term], np.int32)
+            found, counts = np.concatenate([found, late[:, 0]]), np.concatenate([counts, late[:, 1].astype(np.float32)])
+        return found, counts
+
+    def of_all(self, terms: npt.NDArray[np.int64], values: Floats) -> tuple[Numbers, Floats]:
+        """The passages of several terms, each with the value of its term; in the order of the terms."""
+        settled = terms[terms < len(self._starts) - 1]
+        starts = self._starts[settled]
+        lengths = self._starts[settled + 1] - starts
+        total = int(lengths.sum())
+        ends = np.cumsum(lengths)
+        index = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+        found = self._passages[index]
+        given = np.repeat(
+            values[: len(settled)] if len(settled) == len(terms) else values[terms < len(self._starts) - 1], lengths
+        )
+        if not self._waiting:
+            return found, given
+        late = [
+            (passage, value)
+            for term, value in zip(terms.tolist(), values.tolist(), strict=True)
+            for passage, _ in self._waiting.get(term, ())
+        ]
+        if not late:
+            return found, given
+        more = np.array(late, np.float64)
+        found = np.concatenate([found, more[:, 0].astype(np.int32)])
+        given = np.concatenate([given, more[:, 1].astype(np.float32)])
+        order = np.argsort(given, kind="stable")
+        return found[order], given[order]
+
+    def _range(self, term: int) -> tuple[int, int]:
+        if term + 1 >= len(self._starts):
+            return 0, 0
+        return int(self._starts[term]), int(self._starts[term + 1])
+
+    @property
+    def nbytes(self) -> int:
+        return self._starts.nbytes + self._passages.nbytes + self._counts.nbytes + 200 * self._waiting_count
+
+
+class Corpus:
+    """What one owner has, in the order in which it was told."""
+
+    def __init__(self, embedder: Any) -> None:
+        """`embedder` says what single words are like."""
+        self._embedder = embedder
+        self.until = 0
+        """The position of the last memory that is held."""
+        self.ids: list[UUID] = []
+        self.place: dict[UUID, int] = {}
+        self.postings = Postings()
+        self.terms: dict[str, int] = {}
+        self.term_vectors = Grown(np.float32, WORD_DIMENSION)
+        self.passage_starts = Grown(np.int64)
+        """Of each memory, its first passage: all of one stand in a row."""
+        self.passage_words = Grown(np.float32)
+        self.words = Grown(np.float32)
+        self.before = Grown(np.int32)
+        """The memory that was told before this one in the same session."""
+        self.after = Grown(np.int32)
+        self.session = Grown(np.int32)
+        self.session_words = Grown(np.float32)
+        self.speaker = Grown(np.int32)
+        self.agent = Grown(np.int32)
+        self.tier = Grown(np.int32)
+        self.kind = Grown(np.int32)
+        self.valid_at = Grown(np.float64)
+        self.importance = Grown(np.float32)
+        self.only_asks = Grown(np.float32)
+        self.gone = Grown(np.bool_)
+        """What was seen to hold no more, and so never will."""
+        self.vectors: dict[str, Grown] = {}
+        """By embedder; zeros where a memory has a vector of another."""
+        self.aside_vectors: dict[str, Grown] = {}
+        """Of the passages of long texts, by embedder."""
+        self.aside_of: dict[str, Grown] = {}
+        """Of each of them, the memory that it stands in."""
+        self.codes: dict[tuple[str, ...], int] = {}
+        self.sessions: dict[tuple[str, str], int] = {}
+        self._last_of_session: dict[int, int] = {}
+        self._session_count = 0
+        self.speaker_stems: dict[int, frozenset[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def code(self, *name: str) -> int:
+        """A number for a name; the same for the same name."""
+        return self.codes.setdefault(name, len(self.codes))
+
+    def known_code(self, *name: str) -> int:
+        return self.codes.get(name, NOBODY)
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """In order of their positions, each newer than what is held."""
+        new_terms: list[str] = []
+        for entry in entries:
+            self._add(entry, new_terms)
+        if new_terms:
+            self.term_vectors.extend(self._embedder.word_vectors(new_terms, WORD_DIMENSION))
+        self.postings.settle(len(self.terms))
+        if entries:
+            self._add_vectors(entries)
+            self.until = entries[-1].position
+
+    def _add(self, entry: Entry, new_terms: list[str]) -> None:
+        index = len(self.ids)
+        self.ids.append(entry.memory_id)
+        self.place[entry.memory_id] = index
+        start = len(self.passage_words)
+        total = 0
+        lengths: list[int] = []
+        for number, passage in enumerate(passages(entry.text)):
+            counts: dict[int, int] = {}
+            found = words(passage)
+            for word in found:
+                term = self.terms.get(word.stem)
+                if term is None:
+                    term = self.terms[word.stem] = len(self.terms)
+                    new_terms.append(word.surface)
+                counts[term] = counts.get(term, 0) + 1
+            for term, count in counts.items():
+                self.postings.add(term, start + number, count)
+            lengths.append(len(found))
+            total += len(found)
+        self.passage_starts.extend([start])
+        self.passage_words.extend(lengths)
+        self.words.extend([total])
+        self._join_session(entry, index, total)
+        speaker = NOBODY
+        if entry.speaker:
+            speaker = self.code("speaker", entry.speaker)
+            self.speaker_stems.setdefault(speaker, frozenset(stem_of(name) for name in entry.speaker.split()))
+        self.speaker.extend([speaker])
+        self.agent.extend([self.code("agent", entry.agent)])
+        self.tier.extend([self.code("tier", entry.tier)])
+        self.kind.extend([self.code("kind", entry.kind)])
+        self.valid_at.extend([entry.valid_at])
+        self.importance.extend([entry.importance])
+        self.only_asks.extend([only_asks(entry.text)])
+        self.gone.extend([False])
+
+    def _join_session(self, entry: Entry, index: int, total: int) -> None:
+        if entry.session_id is None:
+            # By itself: neither before nor after anything.
+            session = self._session_count
+            self._session_count += 1
+            self.session_words.extend([total])
+            self.before.extend([NOBODY])
+        else:
+            name = (entry.agent, entry.session_id)
+            session = self.sessions.get(name, NOBODY)
+            if session == NOBODY:
+                session = self.sessions[name] = self._session_count
+                self._session_count += 1
+                self.session_words.extend([0])
+            self.session_words.rows[session] += total
+            previous = self._last_of_session.get(session, NOBODY)
+            self.before.extend([previous])
+            if previous != NOBODY:
+                self.after.rows[previous] = index
+            self._last_of_session[session] = index
+        self.after.extend([NOBODY])
+        self.session.extend([session])
+
+    def _add_vectors(self, entries: Sequence[Entry]) -> None:
+        for name in {entry.embedder for entry in entries if entry.embedder is not None} | set(self.vectors):
+            width = next((len(e.vector) for e in entries if e.embedder == name and e.vector is not None), None)
+            held = self.vectors.get(name)
+            if held is None:
+                assert width is not None
+                held = self.vectors[name] = Grown(np.float32, width)
+                held.extend(np.zeros((len(self.ids) - len(entries), width), np.float32))
+            zeros = np.zeros(held.rows.shape[1], np.float32)
+            held.extend([e.vector if e.embedder == name and e.vector is not None else zeros for e in entries])
+
+    @property
+    def nbytes(self) -> int:
+        arrays: Iterable[Grown] = (value for value in vars(self).values() if isinstance(value, Grown))
+        vectors = (*self.vectors.values(), *self.aside_vectors.values())
+        return sum(array.nbytes for array in (*arrays, *vectors)) + self.postings.nbytes + 500 * len(self.ids)

@@ -1,0 +1,109 @@
+"""What this process holds of memories, to search it: by owner, as much as fits, the least used goes first."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from whence.db import Database, Scope
+from whence.db.queries import load
+from whence.models.embedder import WordLlamaEmbedder
+from whence.recall.corpus import Corpus, Entry
+
+MAX_HELD_BYTES = 512 * 1024 * 1024
+LOADED_AT_ONCE = 2_000
+ADDED_AT_ONCE = 50
+"""More than these are read beside the event loop."""
+
+_SQL = load("whence.recall")
+
+
+class Held:
+    """One owner's corpus, and whose turn it is to change it."""
+
+    def __init__(self, scope: Scope, owner: str | None, words: WordLlamaEmbedder) -> None:
+        self.scope = scope
+        self.owner = owner
+        """None: everybody's of the workspace."""
+        self.corpus = Corpus(words)
+        self.turn = asyncio.Lock()
+        self.is_loaded = False
+
+
+class Corpora:
+    def __init__(self, database: Database, words: WordLlamaEmbedder, max_bytes: int = MAX_HELD_BYTES) -> None:
+        self._database = database
+        self._words = words
+        self._max_bytes = max_bytes
+        self._held: OrderedDict[tuple[str, str | None], Held] = OrderedDict()
+
+    def of(self, scope: Scope) -> list[Held]:
+        """What a scope may see: its user's and the workspace's own, or everybody's."""
+        owners = (None,) if scope.user_id is None else (scope.user_id, "")
+        return [self._of(scope, owner) for owner in owners]
+
+    def _of(self, scope: Scope, owner: str | None) -> Held:
+        name = (scope.workspace_id, owner)
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = Held(scope, owner, self._words)
+        self._held.move_to_end(name)
+        return held
+
+    def forget(self, workspace_id: str) -> None:
+        """Somebody was erased, or rows were made anew: what is held of the workspace is not to be searched again."""
+        for name in [name for name in self._held if name[0] == workspace_id]:
+            del self._held[name]
+
+    def drop(self, held: Held) -> None:
+        name = (held.scope.workspace_id, held.owner)
+        if self._held.get(name) is held:
+            del self._held[name]
+
+    async def load(self, scope: Scope, held: Held) -> None:
+        """Reads what was told since it was read last."""
+        async with held.turn:
+            while True:
+                async with self._database.transaction(scope) as tx:
+                    statement = _SQL["entries_of_all" if held.owner is None else "entries_of_owner"]
+                    values = scope.values(owner=held.owner, after=held.corpus.until, limit=LOADED_AT_ONCE)
+                    rows = await (await tx.execute(statement, values, binary=True)).fetchall()
+                await add(held.corpus, rows)
+                if len(rows) < LOADED_AT_ONCE:
+                    break
+            held.is_loaded = True
+        self._make_room(held)
+
+    def _make_room(self, kept: Held) -> None:
+        total = sum(held.corpus.nbytes for held in self._held.values())
+        for name, held in list(self._held.items()):
+            if total <= self._max_bytes:
+                return
+            if held is not kept:
+                total -= held.corpus.nbytes
+                del self._held[name]
+
+
+async def add(corpus: Corpus, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Rows of `entries_of_owner` that are newer than what the corpus has."""
+    fresh = [row for row in rows if row[1] > corpus.until]
+    if len(fresh) > ADDED_AT_ONCE:
+        await asyncio.to_thread(_add, corpus, fresh)
+    elif fresh:
+        _add(corpus, fresh)
+
+
+def _add(corpus: Corpus, rows: Sequence[tuple[Any, ...]]) -> None:
+    start = len(corpus)
+    corpus.add([_entry(row) for row in rows])
+    corpus.gone.rows[start:] = [row[12] for row in rows]
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    vector = None
+    if row[11] is not None:
+        # Two numbers of two bytes stand before the components: how many there are, and one that is not used.
+        vector = np.frombuffer(row[11], ">f2", offset=4).astype(np.float32)
+    return Entry(*row[:11], vector)  # pyright: ignore[reportCallIssue] (a row is Any)

@@ -1,0 +1,38 @@
+-- The statements of recall. What they give back is what the asker may see, whatever was ranked before.
+
+-- fragment: entry
+-- The fields of corpus.Entry, in order.
+m.memory_id, m.position, m.agent, m.tier, m.kind, m.session_id, m.body, m.speaker,
+extract(epoch FROM m.valid_at)::double precision, m.importance::real, v.embedder, halfvec_send(v.embedding),
+m.archived_at IS NOT NULL OR m.superseded_at IS NOT NULL
+
+-- fragment: with_vector
+LEFT JOIN whence.memory_vectors v ON v.workspace_id = m.workspace_id AND v.memory_id = m.memory_id
+
+-- name: entries_of_owner
+SELECT {entry} FROM whence.memories m {with_vector}
+WHERE m.workspace_id = %(workspace_id)s::text AND m.owner = %(owner)s::text AND m.position > %(after)s::bigint
+  AND m.deleted_at IS NULL
+ORDER BY m.position LIMIT %(limit)s::bigint;
+
+-- name: entries_of_all
+-- By the events that told them, which are in order.
+SELECT {entry} FROM whence.events e
+CROSS JOIN LATERAL (
+    SELECT * FROM whence.memories m WHERE m.workspace_id = e.workspace_id AND m.memory_id = e.event_id OFFSET 0
+) m {with_vector}
+WHERE e.workspace_id = %(workspace_id)s::text AND e.event_type = 'memory.remembered'
+  AND e.global_position > %(after)s::bigint AND m.deleted_at IS NULL
+ORDER BY e.global_position LIMIT %(limit)s::bigint;
+
+-- name: sources_found
+SELECT s.memory_id, s.source::uuid, s.role, s.position, e.occurred_at, e.session_id, e.trace_id, e.agent_id, e.tool_name
+FROM whence.memory_sources s
+LEFT JOIN whence.events e ON e.workspace_id = s.workspace_id AND e.event_id = s.source::uuid
+WHERE s.workspace_id = %(workspace_id)s::text AND s.memory_id = ANY (%(ids)s::uuid[]) AND s.role <> 'told'
+ORDER BY s.memory_id, s.position LIMIT %(limit)s::bigint;
+
+-- name: recall_by_id
+SELECT r.recalled_at, r.user_id FROM whence.recalls r
+WHERE r.workspace_id = %(workspace_id)s AND r.recall_id = %(recall_id)s
+  AND (%(user_id)s::text IS NULL OR r.user_id = %(user_id)s);
