@@ -190,6 +190,8 @@ class Recaller:
         vectors: dict[str, Floats] = {}
         if text.strip():
             vectors[self._embedder.name] = unit_of(self._embedder.embed([text])[0])
+            if self._words.name not in vectors:
+                vectors[self._words.name] = unit_of(self._words.embed([text])[0])
         if asked.embedding is not None:
             vectors[GIVEN_EMBEDDER] = unit_given(asked.embedding)
         times = times_in(text, asked.as_of or now)
@@ -197,6 +199,7 @@ class Recaller:
             words,
             self._words.word_vectors([word.surface for word in words], WORD_DIMENSION),
             vectors,
+            self._words.name,
             times and (times[0].timestamp(), times[1].timestamp()),
             (asked.as_of or now).timestamp(),
         )

@@ -11,6 +11,7 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 
+from whence.models.embedder import WordLlamaEmbedder
 from whence.recall.words import only_asks, passages, stem_of, words
 
 Floats = npt.NDArray[np.float32]
@@ -147,9 +148,9 @@ class Postings:
 class Corpus:
     """What one owner has, in the order in which it was told."""
 
-    def __init__(self, embedder: Any) -> None:
-        """`embedder` says what single words are like."""
-        self._embedder = embedder
+    def __init__(self, words: WordLlamaEmbedder) -> None:
+        """`words` says what single words and passages are like, quickly enough to be asked whenever this is made."""
+        self._words = words
         self.until = 0
         """The position of the last memory that is held."""
         self.ids: list[UUID] = []
@@ -177,9 +178,9 @@ class Corpus:
         """What was seen to hold no more, and so never will."""
         self.vectors: dict[str, Grown] = {}
         """By embedder; zeros where a memory has a vector of another."""
-        self.aside_vectors: dict[str, Grown] = {}
-        """Of the passages of long texts, by embedder."""
-        self.aside_of: dict[str, Grown] = {}
+        self.aside_vectors = Grown(np.float32, words.dimension)
+        """Of the passages of long texts, and of texts whose own vector is by another embedder."""
+        self.aside_of = Grown(np.int32)
         """Of each of them, the memory that it stands in."""
         self.codes: dict[tuple[str, ...], int] = {}
         self.sessions: dict[tuple[str, str], int] = {}
@@ -200,23 +201,30 @@ class Corpus:
     def add(self, entries: Sequence[Entry]) -> None:
         """In order of their positions, each newer than what is held."""
         new_terms: list[str] = []
+        asides: list[tuple[int, str]] = []
         for entry in entries:
-            self._add(entry, new_terms)
+            self._add(entry, new_terms, asides)
         if new_terms:
-            self.term_vectors.extend(self._embedder.word_vectors(new_terms, WORD_DIMENSION))
+            self.term_vectors.extend(self._words.word_vectors(new_terms, WORD_DIMENSION))
+        if asides:
+            self.aside_vectors.extend(unit_rows(self._words.embed([passage for _, passage in asides])))
+            self.aside_of.extend([index for index, _ in asides])
         self.postings.settle(len(self.terms))
         if entries:
             self._add_vectors(entries)
             self.until = entries[-1].position
 
-    def _add(self, entry: Entry, new_terms: list[str]) -> None:
+    def _add(self, entry: Entry, new_terms: list[str], asides: list[tuple[int, str]]) -> None:
         index = len(self.ids)
         self.ids.append(entry.memory_id)
         self.place[entry.memory_id] = index
         start = len(self.passage_words)
         total = 0
         lengths: list[int] = []
-        for number, passage in enumerate(passages(entry.text)):
+        parts = passages(entry.text)
+        if len(parts) > 1 or entry.embedder != self._words.name:
+            asides += [(index, part) for part in parts]
+        for number, passage in enumerate(parts):
             counts: dict[int, int] = {}
             found = words(passage)
             for word in found:
@@ -283,5 +291,12 @@ class Corpus:
     @property
     def nbytes(self) -> int:
         arrays: Iterable[Grown] = (value for value in vars(self).values() if isinstance(value, Grown))
-        vectors = (*self.vectors.values(), *self.aside_vectors.values())
+        vectors = self.vectors.values()
         return sum(array.nbytes for array in (*arrays, *vectors)) + self.postings.nbytes + 500 * len(self.ids)
+
+
+def unit_rows(rows: npt.NDArray[Any]) -> Floats:
+    """Of unit length, but for rows of zeros."""
+    vectors = rows.astype(np.float32)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, lengths, out=vectors, where=lengths > 0)

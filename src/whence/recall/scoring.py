@@ -43,6 +43,8 @@ class Asked(NamedTuple):
     word_vectors: Floats
     vectors: dict[str, Floats]
     """By embedder, of unit length."""
+    passage_embedder: str
+    """Whose vectors passages have."""
     times: tuple[float, float] | None
     now: float
 
@@ -128,7 +130,7 @@ class _Signals:
         return [self._best_passage(self._passage_near())]
 
     def vectors(self) -> list[Floats]:
-        return [self._meaning()[1]]
+        return list(self._meaning())
 
     def speakers(self) -> list[Floats]:
         asked_for = {word.stem for word in self._asked.words}
@@ -221,21 +223,21 @@ class _Signals:
         return total
 
     def _meaning(self) -> tuple[Floats, Floats]:
-        """How like the question each text is, and the likest of its passages."""
+        """How like the question each text is, and how like it the likest of its passages."""
         if self._likeness is not None:
             return self._likeness
-        whole = best = np.zeros(len(self._corpus), np.float32)
-        for name, vector in self._asked.vectors.items():
-            held = self._corpus.vectors.get(name)
-            if held is None:
-                continue
-            likeness = held.rows @ vector
-            asides = self._corpus.aside_vectors.get(name)
-            likest = likeness
-            if asides is not None and len(asides):
-                likest = likeness.copy()
-                np.maximum.at(likest, self._corpus.aside_of[name].rows, asides.rows @ vector)
-            whole, best = whole + likeness, best + likest
+        corpus, asked = self._corpus, self._asked
+        whole = best = np.zeros(len(corpus), np.float32)
+        for name, vector in asked.vectors.items():
+            held = corpus.vectors.get(name)
+            if held is not None:
+                likeness = held.rows @ vector
+                whole = whole + likeness
+                best = likeness if name == asked.passage_embedder else best
+        vector = asked.vectors.get(asked.passage_embedder)
+        if vector is not None and len(corpus.aside_vectors):
+            best = best.copy()
+            np.maximum.at(best, corpus.aside_of.rows, corpus.aside_vectors.rows @ vector)
         self._likeness = whole, best
         return self._likeness
 
