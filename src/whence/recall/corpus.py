@@ -176,6 +176,7 @@ class Corpus:
         self.only_asks = Grown(np.float32)
         self.gone = Grown(np.bool_)
         """What was seen to hold no more, and so never will."""
+        self.embedder = Grown(np.int32)
         self.vectors: dict[str, Grown] = {}
         """By embedder; zeros where a memory has a vector of another."""
         self.aside_vectors = Grown(np.float32, words.dimension)
@@ -252,6 +253,7 @@ class Corpus:
         self.valid_at.extend([entry.valid_at])
         self.importance.extend([entry.importance])
         self.only_asks.extend([only_asks(entry.text)])
+        self.embedder.extend([NOBODY if entry.embedder is None else self.code("embedder", entry.embedder)])
         self.gone.extend([False])
 
     def _join_session(self, entry: Entry, index: int, total: int) -> None:
