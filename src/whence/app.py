@@ -30,8 +30,10 @@ from whence.lifecycle.retention import Retention
 from whence.lifecycle.sessions import Sessions
 from whence.memory import Memory
 from whence.memory.profiles import Profiles
+from whence.memory.reembed import Reembedding
 from whence.memory.workflows import Workflows
 from whence.memory.working import Working
+from whence.models import make_embedder
 from whence.models.embedder import WordLlamaEmbedder
 from whence.queue import Queue
 from whence.settings import Settings
@@ -47,6 +49,7 @@ class App:
     identity: Identity
     ledger: Ledger
     memory: Memory
+    reembedding: Reembedding
     sessions: Sessions
     graph: Graph
     projector: Projector
@@ -86,15 +89,17 @@ async def open_app(
     """
     profiles = Profiles(settings.profiles, settings.agents)
     policies = Policies(settings.retention)
+    # The graph is compared by digests, so its vectors must be equal on every machine: it keeps the built-in embedder.
+    built_in = WordLlamaEmbedder()
+    embedder = make_embedder(settings, built_in)
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
             await asyncio.to_thread(_migrate, logins.owner)
         async with Database(logins.app, revive=logins.revive) as database:
             registry = CollectorRegistry()
             ledger = Ledger(database, await _key_provider(settings, database, clock), clock, registry)
-            embedder = WordLlamaEmbedder()
             memory = Memory(database, ledger, clock, embedder, profiles)
-            projector = Projector(database, ledger, clock, embedder, registry)
+            projector = Projector(database, ledger, clock, built_in, registry)
             archive = Archive(settings.archive_path, database, ledger)
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
@@ -105,8 +110,9 @@ async def open_app(
                     identity=Identity(database, clock),
                     ledger=ledger,
                     memory=memory,
+                    reembedding=Reembedding(database, memory, clock, registry),
                     sessions=Sessions(database, ledger, clock, memory),
-                    graph=Graph(database, ledger, embedder),
+                    graph=Graph(database, ledger, built_in),
                     projector=projector,
                     working=Working(database, clock),
                     workflows=Workflows(database, ledger, clock, profiles, dice or random.SystemRandom()),
@@ -121,6 +127,7 @@ async def open_app(
                 )
             finally:
                 await ledger.close()
+                embedder.close()
 
 
 async def _key_provider(settings: Settings, database: Database, clock: Clock) -> LocalKeyProvider:
