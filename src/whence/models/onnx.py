@@ -23,8 +23,9 @@ from whence.models.embedder import MAX_DIMENSION, Vectors, bounded, quantised
 MAX_TEXT_TOKENS = 2_048
 """Of one text; what comes later does not count. Attention takes memory by the square of it."""
 MAX_BATCH_TEXTS = 32
-MAX_BATCH_TOKENS = 8_192
-"""Of the texts that are embedded at once, each counted as long as the longest."""
+MAX_BATCH_TOKENS = 2_048
+"""Of the texts that are embedded at once, each counted as long as the longest. More would not be faster, and who asks a
+question waits for the batch before it."""
 NAME_DIGITS = 12
 """Of the digest of a model's files, in its name."""
 
