@@ -36,16 +36,16 @@ def table(seed: int = 0, dimension: int = DIMENSION) -> np.ndarray:
 
 
 def make_graph(
-    weights: np.ndarray, pooled: bool = False, inputs: tuple[str, ...] = ("input_ids", "attention_mask")
+    weights: np.ndarray, pooled: str | None = None, inputs: tuple[str, ...] = ("input_ids", "attention_mask")
 ) -> onnx.ModelProto:
-    """Looks up a vector for each token; where it is `pooled`, their mean without regard to the mask."""
+    """Looks up a vector for each token. `pooled` names an output with their mean, without regard to the mask."""
     dimension = weights.shape[1]
     name = "token_embeddings" if pooled else "last_hidden_state"
     nodes = [helper.make_node("Gather", ["table", "input_ids"], [name])]
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "sequence", dimension])]
     if pooled:
-        nodes.append(helper.make_node("ReduceMean", [name], ["sentence_embedding"], axes=[1], keepdims=0))
-        outputs.append(helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["batch", dimension]))
+        nodes.append(helper.make_node("ReduceMean", [name], [pooled], axes=[1], keepdims=0))
+        outputs.append(helper.make_tensor_value_info(pooled, TensorProto.FLOAT, ["batch", dimension]))
     given = [helper.make_tensor_value_info(each, TensorProto.INT64, ["batch", "sequence"]) for each in inputs]
     graph = helper.make_graph(nodes, "tiny", given, outputs, [numpy_helper.from_array(weights, "table")])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)

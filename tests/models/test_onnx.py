@@ -49,8 +49,17 @@ def test_the_first_token_stands_for_all_where_the_files_say_so(tmp_path: Path) -
 
 
 def test_a_graph_that_pools_itself_is_left_to_it(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "tiny", make_graph(table(), pooled=True), **{"1_Pooling/config.json": None})
+    folder = write_model(
+        tmp_path / "tiny", make_graph(table(), pooled="sentence_embedding"), **{"1_Pooling/config.json": None}
+    )
     assert np.array_equal(embedder(folder).embed(["dog"])[0], expected("[CLS]", "dog", "[SEP]"))
+
+
+def test_another_output_with_two_axes_is_not_taken_for_the_vector(tmp_path: Path) -> None:
+    said = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    graph = make_graph(table(), pooled="pooler_output")
+    made = embedder(write_model(tmp_path / "tiny", graph, **{"1_Pooling/config.json": said}))
+    assert np.array_equal(made.embed(["dog"])[0], expected("[CLS]"))
 
 
 def test_questions_and_texts_begin_as_the_files_say(tmp_path: Path) -> None:
@@ -201,7 +210,7 @@ def test_what_cannot_be_used_is_told_when_it_is_loaded(tmp_path: Path) -> None:
     for number, (folder, problem) in enumerate(
         (
             (lambda at: write_model(at, **{"1_Pooling/config.json": None}), "how vectors of tokens become one"),
-            (lambda at: write_model(at, **dense), "dense layer"),
+            (lambda at: write_model(at, make_graph(table(), pooled="pooler_output"), **dense), "dense layer"),
             (lambda at: write_model(at, wide), "1,025 components"),
             (lambda at: write_model(at, pictures), "no model of texts"),
         )

@@ -35,6 +35,8 @@ class Reembedding:
         self._gauge = Gauge(
             "whence_vectors_to_replace", "Vectors of another embedder than the one in use", registry=registry
         )
+        # Not known before somebody has looked.
+        self._gauge.set(float("nan"))
 
     async def due(self, workspaces: Sequence[str]) -> list[str]:
         """Those with vectors to replace. Where there are none, only somebody with other settings can add some: that

@@ -383,9 +383,10 @@ def _inputs(files: _Files, session: Any) -> dict[str, type[np.integer[Any]]]:
 def _output(files: _Files, session: Any) -> tuple[str, bool, int | None]:
     """Which output is used, whether it is pooled already, and how many components it has, if the graph says so."""
     outputs = session.get_outputs()
-    found = next((each for each in outputs if each.name in _POOLED or len(each.shape) == 2), None)
-    if found is not None and (files.has_dense or found.name in _POOLED or len(outputs) == 1):
-        return found.name, True, _number(found.shape[-1])
+    for each in outputs:
+        # What else has two axes, such as the pooler of BERT, was trained for something else.
+        if each.name in _POOLED or (len(outputs) == 1 and len(each.shape) == 2):
+            return each.name, True, _number(each.shape[-1])
     if files.has_dense:
         raise SetupError(f"setting embedder: {files.graph} ends before the dense layer of modules.json")
     if files.usage.pooling is None:
@@ -393,4 +394,7 @@ def _output(files: _Files, session: Any) -> tuple[str, bool, int | None]:
             f"setting embedder: no file says how vectors of tokens become one; {files.graph.parent} needs a folder "
             "1_Pooling with a config.json, as models of sentence-transformers have it"
         )
-    return outputs[0].name, False, _number(outputs[0].shape[-1])
+    for each in outputs:
+        if len(each.shape) == 3:
+            return each.name, False, _number(each.shape[-1])
+    raise SetupError(f"setting embedder: {files.graph} gives no vectors of tokens")
