@@ -193,7 +193,7 @@ class Recaller:
                 vectors[self._words.name] = unit_of(self._words.embed([text])[0])
         if asked.embedding is not None:
             vectors[GIVEN_EMBEDDER] = unit_given(asked.embedding)
-        times = times_in(text, asked.as_of or now)
+        times = times_in(text, asked.as_of or now) if text else None
         return Asked(
             words,
             self._words.word_vectors([word.surface for word in words], WORD_DIMENSION),
@@ -201,6 +201,7 @@ class Recaller:
             self._words.name,
             times and (times[0].timestamp(), times[1].timestamp()),
             (asked.as_of or now).timestamp(),
+            asked.intent,
         )
 
     async def _ranked(
