@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from whence.memory.writing import GIVEN_EMBEDDER
 from whence.recall.corpus import NOBODY, Corpus, Floats
 from whence.recall.words import Word
 from whence.wire import Channel, Intent
@@ -31,6 +32,7 @@ MOST_WORDS = 64
 class _Weights(msgspec.Struct, forbid_unknown_fields=True):
     channels: dict[Channel, dict[str, float]]
     intents: dict[Intent, dict[Channel, float]]
+    models: dict[Channel, dict[str, float]]
 
 
 _READ: Final = msgspec.convert(tomllib.loads((resources.files("whence.recall") / "weights.toml").read_text()), _Weights)
@@ -81,11 +83,7 @@ def score(
         return Scored(np.zeros(total, np.float32), {}, np.zeros(total, np.bool_))
     mean = compared.mean(axis=1, keepdims=True)
     spread = compared.std(axis=1, keepdims=True)
-    favoured = {} if asked.intent is None else INTENTS.get(asked.intent, {})
-    weights = np.array(
-        [[weight * favoured.get(channel, 1.0)] for channel in wanted for weight in WEIGHTS[channel].values()],
-        np.float32,
-    )
+    weights = _weights(asked, wanted)
     weighed = (signals - mean) * np.divide(weights, spread, out=np.zeros_like(spread), where=spread > 1e-6)
     parts: dict[Channel, Floats] = {}
     row = 0
@@ -96,6 +94,17 @@ def score(
     telling = [row for row, name in enumerate(name for c in wanted for name in WEIGHTS[c]) if name in _TELLING]
     is_evident: npt.NDArray[np.bool_] = np.any(signals[telling] > _LEAST_EVIDENCE, axis=0)
     return Scored(weighed.sum(axis=0), parts, is_evident)
+
+
+def _weights(asked: Asked, channels: Sequence[Channel]) -> Floats:
+    """A row for each signal of the channels."""
+    by_model = asked.vectors.keys() - {asked.passage_embedder, GIVEN_EMBEDDER}
+    favoured = {} if asked.intent is None else INTENTS.get(asked.intent, {})
+    found: list[list[float]] = []
+    for channel in channels:
+        named = WEIGHTS[channel] | (_READ.models.get(channel, {}) if by_model else {})
+        found += [[weight * favoured.get(channel, 1.0)] for weight in named.values()]
+    return np.array(found, np.float32)
 
 
 class _Seen(NamedTuple):
