@@ -176,8 +176,8 @@ class Corpus:
         self.only_asks = Grown(np.float32)
         self.gone = Grown(np.bool_)
         """What was seen to hold no more, and so never will."""
-        self.vectors: dict[str, Grown] = {}
-        """By embedder; zeros where a memory has a vector of another."""
+        self.vectors: dict[tuple[str, int], Grown] = {}
+        """By embedder and width, as senders give vectors of any; zeros where a memory has none of these."""
         self.aside_vectors = Grown(np.float32, words.dimension)
         """Of the passages of long texts, and of texts whose own vector is by another embedder."""
         self.aside_of = Grown(np.int32)
@@ -278,15 +278,14 @@ class Corpus:
         self.session.extend([session])
 
     def _add_vectors(self, entries: Sequence[Entry]) -> None:
-        for name in {entry.embedder for entry in entries if entry.embedder is not None} | set(self.vectors):
-            width = next((len(e.vector) for e in entries if e.embedder == name and e.vector is not None), None)
+        names = [None if e.embedder is None or e.vector is None else (e.embedder, len(e.vector)) for e in entries]
+        for name in {name for name in names if name is not None} | set(self.vectors):
             held = self.vectors.get(name)
             if held is None:
-                assert width is not None
-                held = self.vectors[name] = Grown(np.float32, width)
-                held.extend(np.zeros((len(self.ids) - len(entries), width), np.float32))
-            zeros = np.zeros(held.rows.shape[1], np.float32)
-            held.extend([e.vector if e.embedder == name and e.vector is not None else zeros for e in entries])
+                held = self.vectors[name] = Grown(np.float32, name[1])
+                held.extend(np.zeros((len(self.ids) - len(entries), name[1]), np.float32))
+            zeros = np.zeros(name[1], np.float32)
+            held.extend([e.vector if own == name else zeros for own, e in zip(names, entries, strict=True)])
 
     @property
     def nbytes(self) -> int:

@@ -229,7 +229,7 @@ class _Signals:
         corpus, asked = self._corpus, self._asked
         whole = best = np.zeros(len(corpus), np.float32)
         for name, vector in asked.vectors.items():
-            held = corpus.vectors.get(name)
+            held = corpus.vectors.get((name, len(vector)))
             if held is not None:
                 likeness = held.rows @ vector
                 whole = whole + likeness
