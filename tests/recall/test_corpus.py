@@ -38,7 +38,7 @@ def test_an_array_grows_and_keeps_what_it_had() -> None:
     st.lists(st.integers(0, 15), min_size=1, max_size=8, unique=True),
 )
 def test_postings_are_what_a_dictionary_would_be(batches: list[list[dict[int, int]]], asked: list[int]) -> None:
-    """Each batch is passages, with how often each term stands in each; every other one is large enough to be sorted in."""
+    """A batch is passages, with how often each term stands in each; every other one is large enough to be sorted in."""
     postings, plain = Postings(), {}
     passage = 0
     for repeats, batch in enumerate(batches):

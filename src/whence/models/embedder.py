@@ -25,6 +25,9 @@ MAX_DIMENSION = 1_024
 
 LARGEST_COMPONENT = 127
 
+MAX_KNOWN_WORDS = 50_000
+"""Whose vectors are kept, a kilobyte each."""
+
 Vectors = npt.NDArray[np.int8]
 """A row for each text."""
 
@@ -61,26 +64,39 @@ class WordLlamaEmbedder:
         self._package = package
         self._lock = Lock()
         self._loaded: _Weights | None = None
+        self._words: dict[str, npt.NDArray[np.float32]] = {}
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         if not texts:
             return np.zeros((0, self.dimension), np.int8)
         weights = self._weights()
-        encoded = weights.tokenizer.encode_batch_fast([_bounded(text) for text in texts], add_special_tokens=False)
+        bounded = [_bounded(text) for text in texts]
+        if len(bounded) == 1:
+            # A batch wakes other threads, which takes longer than one text.
+            encoded = [weights.tokenizer.encode(bounded[0], add_special_tokens=False)]
+        else:
+            encoded = weights.tokenizer.encode_batch_fast(bounded, add_special_tokens=False)
         return quantised(np.stack([_sum(weights.vectors, tokens.ids) for tokens in encoded]))
 
     def word_vectors(self, words: Sequence[str], dimension: int) -> npt.NDArray[np.float32]:
         """What single words are like, of unit length, in the first so many dimensions: the weights were trained so that
         these say most. A word that is not known is like nothing."""
-        weights = self._weights()
-        encoded = weights.tokenizer.encode_batch_fast(
-            [f" {_bounded(word)}" for word in words], add_special_tokens=False
-        )
         rows = np.zeros((len(words), dimension), np.float32)
-        for row, tokens in zip(rows, encoded, strict=True):
-            row[:] = weights.vectors[tokens.ids, :dimension].sum(axis=0)
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        for row, word in zip(rows, words, strict=True):
+            row[:] = self._word_sum(word)[:dimension]
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
         return np.divide(rows, lengths, out=rows, where=lengths > 0)
+
+    def _word_sum(self, word: str) -> npt.NDArray[np.float32]:
+        known = self._words.get(word)
+        if known is None:
+            weights = self._weights()
+            ids = weights.tokenizer.encode(f" {_bounded(word)}", add_special_tokens=False).ids
+            known = weights.vectors[ids].sum(axis=0)
+            if len(self._words) >= MAX_KNOWN_WORDS:
+                self._words.clear()
+            self._words[word] = known
+        return known
 
     def _weights(self) -> _Weights:
         with self._lock:

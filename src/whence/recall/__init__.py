@@ -151,7 +151,7 @@ class Recaller:
         wanted = asked.top_k
         while True:
             async with _turns_of(everything):
-                ranked = await self._ranked(question, asked, everything, None, 2 * wanted + 10)
+                ranked = await self._ranked(question, asked, everything, None, wanted + wanted // 4 + 3)
             rows, sources, fresh = await self._read(scope, everything, ranked, asked.neighbours, now)
             if any(fresh):
                 for held, newer in zip(everything, fresh, strict=True):
@@ -161,7 +161,7 @@ class Recaller:
             found = _held_among(ranked.order, rows)
             if len(found) >= asked.top_k or len(ranked.order) >= min(ranked.searched, MAX_RANKED):
                 break
-            wanted *= 4
+            wanted *= 5
         chosen = _diverse(found, asked.top_k)
         return [_shown(ranked, rows, sources, place, asked.neighbours) for place in chosen], question, ranked.searched
 
@@ -227,10 +227,12 @@ class Recaller:
         best = np.argpartition(-scores, count - 1)[:count] if count < len(places) else np.arange(len(places))
         # What was told later comes first among equals.
         best = best[np.lexsort((-places[best], -scores[best]))]
-        order: list[tuple[Held, int]] = []
-        for place in places[best].tolist():
-            held = next(held for held in reversed(searched) if starts[id(held)] <= place)
-            order.append((held, place - starts[id(held)]))
+        first = np.array(list(starts.values()))
+        whose = np.searchsorted(first, places[best], side="right") - 1
+        order: list[tuple[Held, int]] = [
+            (searched[which], place)
+            for which, place in zip(whose.tolist(), (places[best] - first[whose]).tolist(), strict=True)
+        ]
         return _Ranked(order, scored, starts, len(places))
 
     async def _read(
@@ -373,6 +375,8 @@ def _sources(rows: Iterable[tuple[Any, ...]]) -> dict[UUID, list[HitSource]]:
 
 
 def _with_neighbours(places: Sequence[tuple[Held, int]], count: int) -> list[tuple[Held, int]]:
+    if count == 0:
+        return list(places)
     found = dict.fromkeys(places)
     for held, index in places:
         for turns in (held.corpus.before.rows, held.corpus.after.rows):
@@ -390,21 +394,23 @@ def _turns(turns: npt.NDArray[np.int32], index: int, count: int) -> Iterable[int
 
 def _diverse(places: list[tuple[Held, int]], count: int) -> list[tuple[Held, int]]:
     """The first ones, of which no two say the same; then the others."""
-    kept: list[tuple[Held, int]] = []
-    again: list[tuple[Held, int]] = []
-    vectors: list[Floats] = []
-    for place in places:
-        if len(kept) == count:
-            break
-        held, index = place
-        vector = next((grown.rows[index] for grown in held.corpus.vectors.values() if grown.rows[index].any()), None)
-        if vector is not None and any(len(v) == len(vector) and float(v @ vector) > ALIKE for v in vectors):
-            again.append(place)
-            continue
-        kept.append(place)
-        if vector is not None:
-            vectors.append(vector)
-    return (kept + again)[:count]
+    vectors = [_vector(*place) for place in places]
+    width = max((len(vector) for vector in vectors if vector is not None), default=0)
+    if not width:
+        return places[:count]
+    rows = np.stack([v if v is not None and len(v) == width else np.zeros(width, np.float32) for v in vectors])
+    is_again: list[bool] = np.any(np.tril(rows @ rows.T > ALIKE, -1), axis=1).tolist()  # pyright: ignore
+    if not any(is_again[:count]):
+        return places[:count]
+    first = [place for place, again in zip(places, is_again, strict=True) if not again]
+    return (first + [place for place, again in zip(places, is_again, strict=True) if again])[:count]
+
+
+def _vector(held: Held, index: int) -> Floats | None:
+    for name, grown in held.corpus.vectors.items():
+        if held.corpus.embedder.rows[index] == held.corpus.known_code("embedder", name):
+            return grown.rows[index]
+    return None
 
 
 def _shown(
@@ -457,9 +463,8 @@ def _hit(
         memory.agent,
     )
     tool = next((source.tool_name for source in sources if source.tool_name), None)
-    fields = tuple(getattr(memory, name) for name in StoredMemory.__struct_fields__)
     return Hit(
-        *fields,
+        *msgspec.structs.astuple(memory),
         score=score_of_it,
         parts=parts,
         trust=trust_of(memory, tool),

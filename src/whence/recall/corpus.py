@@ -176,8 +176,9 @@ class Corpus:
         self.only_asks = Grown(np.float32)
         self.gone = Grown(np.bool_)
         """What was seen to hold no more, and so never will."""
-        self.vectors: dict[tuple[str, int], Grown] = {}
-        """By embedder and width, as senders give vectors of any; zeros where a memory has none of these."""
+        self.embedder = Grown(np.int32)
+        self.vectors: dict[str, Grown] = {}
+        """By embedder and width (see `space_of`); zeros where a memory has a vector of another."""
         self.aside_vectors = Grown(np.float32, words.dimension)
         """Of the passages of long texts, and of texts whose own vector is by another embedder."""
         self.aside_of = Grown(np.int32)
@@ -252,6 +253,8 @@ class Corpus:
         self.valid_at.extend([entry.valid_at])
         self.importance.extend([entry.importance])
         self.only_asks.extend([only_asks(entry.text)])
+        space = space_of(entry.embedder, entry.vector)
+        self.embedder.extend([NOBODY if space is None else self.code("embedder", space)])
         self.gone.extend([False])
 
     def _join_session(self, entry: Entry, index: int, total: int) -> None:
@@ -278,20 +281,28 @@ class Corpus:
         self.session.extend([session])
 
     def _add_vectors(self, entries: Sequence[Entry]) -> None:
-        names = [None if e.embedder is None or e.vector is None else (e.embedder, len(e.vector)) for e in entries]
-        for name in {name for name in names if name is not None} | set(self.vectors):
-            held = self.vectors.get(name)
+        spaces = [space_of(entry.embedder, entry.vector) for entry in entries]
+        widths = {
+            space: len(e.vector) for space, e in zip(spaces, entries, strict=True) if space and e.vector is not None
+        }
+        for space in widths.keys() | self.vectors.keys():
+            held = self.vectors.get(space)
             if held is None:
-                held = self.vectors[name] = Grown(np.float32, name[1])
-                held.extend(np.zeros((len(self.ids) - len(entries), name[1]), np.float32))
-            zeros = np.zeros(name[1], np.float32)
-            held.extend([e.vector if own == name else zeros for own, e in zip(names, entries, strict=True)])
+                held = self.vectors[space] = Grown(np.float32, widths[space])
+                held.extend(np.zeros((len(self.ids) - len(entries), widths[space]), np.float32))
+            zeros = np.zeros(held.rows.shape[1], np.float32)
+            held.extend([e.vector if own == space else zeros for own, e in zip(spaces, entries, strict=True)])
 
     @property
     def nbytes(self) -> int:
         arrays: Iterable[Grown] = (value for value in vars(self).values() if isinstance(value, Grown))
         vectors = self.vectors.values()
         return sum(array.nbytes for array in (*arrays, *vectors)) + self.postings.nbytes + 500 * len(self.ids)
+
+
+def space_of(embedder: str | None, vector: Floats | None) -> str | None:
+    """Vectors can be compared within one: senders give theirs in any width."""
+    return None if embedder is None or vector is None else f"{embedder}/{len(vector)}"
 
 
 def unit_rows(rows: npt.NDArray[Any]) -> Floats:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from whence.recall.corpus import NOBODY, Corpus, Floats
+from whence.recall.corpus import NOBODY, Corpus, Floats, space_of
 from whence.recall.words import Word
 from whence.wire import Channel
 
@@ -229,7 +229,7 @@ class _Signals:
         corpus, asked = self._corpus, self._asked
         whole = best = np.zeros(len(corpus), np.float32)
         for name, vector in asked.vectors.items():
-            held = corpus.vectors.get((name, len(vector)))
+            held = corpus.vectors.get(space_of(name, vector) or "")
             if held is not None:
                 likeness = held.rows @ vector
                 whole = whole + likeness
