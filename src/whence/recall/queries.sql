@@ -26,11 +26,20 @@ WHERE e.workspace_id = %(workspace_id)s::text AND e.event_type = 'memory.remembe
 ORDER BY e.global_position LIMIT %(limit)s::bigint;
 
 -- name: sources_found
-SELECT s.memory_id, s.source::uuid, s.role, s.position, e.occurred_at, e.session_id, e.trace_id, e.agent_id, e.tool_name
-FROM whence.memory_sources s
-LEFT JOIN whence.events e ON e.workspace_id = s.workspace_id AND e.event_id = s.source::uuid
-WHERE s.workspace_id = %(workspace_id)s::text AND s.memory_id = ANY (%(ids)s::uuid[]) AND s.role <> 'told'
-ORDER BY s.memory_id, s.position LIMIT %(limit)s::bigint;
+-- Of each memory the first ones that the asker may see.
+SELECT i.memory_id, d.*
+FROM unnest(%(ids)s::uuid[]) i (memory_id)
+CROSS JOIN LATERAL (
+    SELECT s.source::uuid, s.role, coalesce(e.global_position, s.position), e.occurred_at, e.session_id, e.trace_id,
+        e.agent_id, e.tool_name
+    FROM whence.memory_sources s
+    LEFT JOIN whence.events e ON e.workspace_id = s.workspace_id AND e.event_id = s.source::uuid
+    WHERE s.workspace_id = %(workspace_id)s::text AND s.memory_id = i.memory_id AND s.role <> 'told'
+      AND (e.event_id IS NOT NULL OR EXISTS (
+        SELECT FROM whence.memories k WHERE k.workspace_id = s.workspace_id AND k.memory_id = s.source::uuid
+      ))
+    ORDER BY s.position, s.source LIMIT %(limit)s::bigint
+) d;
 
 -- name: recall_by_id
 SELECT r.recalled_at, r.user_id FROM whence.recalls r
