@@ -102,7 +102,7 @@ async def open_app(
             memory = Memory(database, ledger, clock, embedder, profiles)
             projector = Projector(database, ledger, clock, embedder, registry)
             workflows = Workflows(database, ledger, clock, profiles, dice or random.SystemRandom())
-            behind = Behind(registry)
+            behind = Behind(ledger, registry)
             recaller = Recaller(database, ledger, clock, memory, embedder, embedder, behind)
             archive = Archive(settings.archive_path, database, ledger)
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)

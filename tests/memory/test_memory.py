@@ -102,7 +102,8 @@ async def test_a_page_is_read_by_the_index_and_not_by_looking_at_all(
     name = "memories_held" if who is None else "memories_held_by_user"
     unasked = ("agent", "tiers", "kinds", "session_id", "run_id", "known_at")
     facts = ("subject", "subject_key", "predicate", "predicate_key")
-    values = dict.fromkeys((*unasked, *facts)) | {
+    filters = ("speaker", "role", "world", "since", "until")
+    values = dict.fromkeys((*unasked, *facts, *filters)) | {
         "workspace_id": workspace.workspace_id,
         "user_id": who,
         "as_of": datetime.now(UTC),

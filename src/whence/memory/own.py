@@ -83,11 +83,14 @@ class Own:
         self, principal: Principal, event: Event, document: dict[str, Any], beside: dict[str, Any] | None = None
     ) -> Outcome:
         """The same for who wants to know why it was not stored."""
-        written = _encode({name: value for name, value in document.items() if value is not None})
-        payload = _encode({"memory": msgspec.Raw(written), **(beside or {})})
-        own = OwnEvent(event, payload, Effect(written, event.event_id))
-        [outcome] = await self._ledger.record(principal.workspace_id, [own])
+        [outcome] = await self._ledger.record(principal.workspace_id, [own_event(event, document, beside)])
         return outcome
+
+
+def own_event(event: Event, document: dict[str, Any], beside: dict[str, Any] | None = None) -> OwnEvent:
+    written = _encode({name: value for name, value in document.items() if value is not None})
+    payload = _encode({"memory": msgspec.Raw(written), **(beside or {})})
+    return OwnEvent(event, payload, Effect(written, event.event_id))
 
 
 def not_stored(outcome: Outcome) -> InvalidInput:

@@ -20,7 +20,8 @@ from whence.db.trip import Statement
 from whence.errors import Conflict, Forbidden, NotFound, Unavailable
 from whence.identity import Principal
 from whence.ledger import Ledger
-from whence.memory.own import Own, check_limit, check_names, not_stored
+from whence.ledger.effects import OwnEvent
+from whence.memory.own import Own, check_limit, check_names, not_stored, own_event
 from whence.memory.profiles import Profiles
 from whence.memory.writing import refused
 from whence.wire import Workflow, WorkflowOutcome, WorkflowPage, WorkflowSelection
@@ -39,6 +40,7 @@ IN_USE = Statement("workflows_in_use", _SQL["workflows_in_use"])
 class Workflows:
     def __init__(self, database: Database, ledger: Ledger, clock: Clock, profiles: Profiles, dice: Random) -> None:
         self._database = database
+        self._ledger = ledger
         self._own = Own(ledger, clock, profiles)
         self._dice = dice
 
@@ -82,8 +84,12 @@ class Workflows:
                 raise NotFound(f"there is no workflow of the agent {agent} for the task type {task_type}")
             chosen, draws = self.draw(found)
             selection = WorkflowSelection(uuid4(), chosen)
-            if await self.keep(principal, selection, found, draws):
+            own = self.selected(principal, selection, found, draws)
+            [outcome] = await self._ledger.record(principal.workspace_id, [own])
+            if outcome.status == "accepted":
                 return selection
+            if [error.field for error in outcome.errors] != ["workflow_id"]:
+                raise not_stored(outcome)
         raise Unavailable("the workflows change too quickly; try again")
 
     def draw(self, found: Sequence[Workflow]) -> tuple[Workflow, list[float]]:
@@ -91,10 +97,10 @@ class Workflows:
         draws = drawn([(workflow.alpha, workflow.beta) for workflow in found], self._dice)
         return found[draws.index(max(draws))], draws
 
-    async def keep(
+    def selected(
         self, principal: Principal, selection: WorkflowSelection, found: Sequence[Workflow], draws: list[float]
-    ) -> bool:
-        """That it was selected. False where somebody has retired it meanwhile."""
+    ) -> OwnEvent:
+        """The event of a selection."""
         chosen, selection_id = selection.workflow, selection.selection_id
         document = {
             "effect": "select_workflow",
@@ -105,12 +111,7 @@ class Workflows:
         event = self._own.event(
             principal, selection_id, "memory.workflow_selected", chosen.agent, None, chosen.workflow_id
         )
-        outcome = await self._own.offer(principal, event, document, {"draws": _told(found, draws)})
-        if outcome.status == "accepted":
-            return True
-        if [error.field for error in outcome.errors] != ["workflow_id"]:
-            raise not_stored(outcome)
-        return False
+        return own_event(event, document, {"draws": _told(found, draws)})
 
     async def record_outcome(self, principal: Principal, selection_id: UUID, score: float) -> WorkflowOutcome:
         """How well the selected variant did, from 0 to 1. Counts once, however often and by however many it is sent."""

@@ -26,7 +26,7 @@ from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.events import text_problem
 from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, check_asked, memory_of, unit_of
-from whence.memory.own import Own, check_limit
+from whence.memory.own import Own, check_limit, own_event
 from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import Embedder, WordLlamaEmbedder
 from whence.recall.behind import Behind
@@ -221,7 +221,9 @@ class Recaller:
         arguments = (question, corpora, None if chosen.all() else chosen, asked.channels)
         scored = await asyncio.to_thread(score, *arguments) if len(chosen) > LARGE else score(*arguments)
         starts = dict(zip(map(id, searched), np.cumsum([0, *map(len, corpora[:-1])]).tolist(), strict=True))
-        places = np.flatnonzero(chosen & scored.is_evident)
+        if asked.channels is None and asked.embedding is None:
+            chosen &= scored.is_evident
+        places = np.flatnonzero(chosen)
         scores = scored.scores[places]
         count = min(count, MAX_RANKED, len(places))
         best = np.argpartition(-scores, count - 1)[:count] if count < len(places) else np.arange(len(places))
@@ -286,8 +288,8 @@ class Recaller:
         }
         event = self._own.event(principal, recall_id, "memory.recalled", asked.agent, asked.session_id)
         scores = [RecalledHit(hit.memory_id, hit.score, hit.parts) for hit in hits]
-        recorded = self._own.record(principal, event, document, {"asked": asked, "hits": scores})
-        await self._behind.record(recall_id, recorded)
+        recalled = own_event(event, document, {"asked": asked, "hits": scores})
+        await self._behind.record(principal.workspace_id, recalled)
 
     async def recalled(self, scope: Scope, recall_id: UUID) -> RecallRecord:
         """What was asked, what came out, and why."""

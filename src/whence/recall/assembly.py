@@ -103,8 +103,7 @@ class Assembler:
             return working, episodes, None
         chosen, draws = self._workflows.draw(found)
         selection = WorkflowSelection(uuid4(), chosen)
-        kept = self._workflows.keep(principal, selection, found, draws)
-        await self._behind.record(selection.selection_id, kept)
+        await self._behind.record(principal.workspace_id, self._workflows.selected(principal, selection, found, draws))
         return working, episodes, selection
 
 

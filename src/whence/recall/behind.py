@@ -1,50 +1,80 @@
-"""What is recorded behind an answer that does not wait for it."""
+"""What is recorded behind an answer that does not wait for it: a few at a time, a moment later."""
 
 import asyncio
-from collections.abc import Awaitable
+from contextlib import suppress
 from uuid import UUID
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
+from whence.ledger import Ledger
+from whence.ledger.effects import OwnEvent
+
+BEHIND_SECONDS = 0.02
+"""How long an event waits for others, to be stored with them."""
 MAX_BEHIND = 1_000
-"""Answered and not recorded yet; whoever comes then waits for its own."""
+"""Answered and not recorded yet, in one workspace; whoever comes then waits for its own."""
 
 _log = structlog.get_logger()
 
 
 class Behind:
-    """Records one after the other as fast as the ledger takes them, and is waited for by who needs one to be there."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._tasks: dict[UUID, asyncio.Task[None]] = {}
+    def __init__(self, ledger: Ledger, registry: CollectorRegistry) -> None:
+        self._ledger = ledger
+        self._waiting: dict[str, list[OwnEvent]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ids: dict[UUID, str] = {}
+        self._hurry = asyncio.Event()
+        """Set while somebody waits for what is behind."""
         self._lost = Counter(
             "whence_unrecorded_total", "Recalls and selections whose event could not be stored.", registry=registry
         )
 
-    async def record(self, event_id: UUID, recorded: Awaitable[object]) -> None:
-        task = asyncio.create_task(self._record(event_id, recorded))
-        self._tasks[event_id] = task
-        if len(self._tasks) > MAX_BEHIND:
-            await asyncio.wait([task])
-
-    async def _record(self, event_id: UUID, recorded: Awaitable[object]) -> None:
-        try:
-            await recorded
-        except Exception as error:
-            # Who asked has the answer already; what is left is to say that the ledger does not know of it.
-            self._lost.inc()
-            _log.error("not_recorded", event_id=str(event_id), error=type(error).__name__)
-        finally:
-            del self._tasks[event_id]
+    async def record(self, workspace_id: str, own: OwnEvent) -> None:
+        waiting = self._waiting.setdefault(workspace_id, [])
+        waiting.append(own)
+        self._ids[own.event.event_id] = workspace_id
+        if workspace_id not in self._tasks:
+            self._tasks[workspace_id] = asyncio.create_task(self._store(workspace_id))
+        if len(waiting) > MAX_BEHIND:
+            await self.wait(own.event.event_id)
 
     async def wait(self, event_id: UUID) -> None:
         """Until it is recorded, where this process is about to."""
-        task = self._tasks.get(event_id)
-        if task is not None:
-            await asyncio.wait([task])
+        while event_id in self._ids:
+            await self._now(self._tasks[self._ids[event_id]])
 
     async def settled(self) -> None:
         """Until all that was answered by now is recorded."""
-        if self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
+        for task in list(self._tasks.values()):
+            await self._now(task)
+
+    async def _now(self, task: asyncio.Task[None]) -> None:
+        self._hurry.set()
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._hurry.clear()
+
+    async def _store(self, workspace_id: str) -> None:
+        """Until nothing waits. Who asked has the answer already; what is left where it fails is to say so."""
+        try:
+            while self._waiting.get(workspace_id):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), BEHIND_SECONDS)
+                events = self._waiting.pop(workspace_id)
+                try:
+                    outcomes = await self._ledger.record(workspace_id, events)
+                    lost = sum(outcome.status != "accepted" for outcome in outcomes)
+                    why = "Rejected"
+                except Exception as error:
+                    # Whatever it was: what comes next is to be recorded all the same.
+                    lost, why = len(events), type(error).__name__
+                finally:
+                    for own in events:
+                        del self._ids[own.event.event_id]
+                if lost:
+                    self._lost.inc(lost)
+                    _log.error("not_recorded", workspace_id=workspace_id, events=lost, error=why)
+        finally:
+            del self._tasks[workspace_id]
