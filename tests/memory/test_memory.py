@@ -494,6 +494,7 @@ async def test_every_memory_explains_itself(app: App, workspace: Workspace) -> N
     oslo = await app.memory.remember(ann, lives("Oslo", valid_at=day(2), derived_from=(rome.memory_id,)))
     recalled = await app.recaller.recall(ann, Recall(subject="Ann", predicate="lives in", agent="gateway"))
     assert [hit.memory_id for hit in recalled.hits] == [oslo.memory_id]
+    await app.behind.wait(recalled.recall_id)
     first = await app.memory.explain(ann.scope, rome.memory_id)
     [source] = first.sources
     assert source.event is not None
