@@ -1,8 +1,6 @@
 """Recall on a real database: what is found, what never is, and what is kept of it."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,14 +10,12 @@ from conftest import Workspace
 from lifecycle_time import Time
 from recalling import told
 from samples import event
-from whence.app import App, open_app
-from whence.clock import system_clock
-from whence.db import Scope, embedded
+from whence.app import App
+from whence.db import Scope
 from whence.errors import InvalidInput, NotFound
 from whence.identity import Principal
 from whence.memory.rebuild import rebuild
 from whence.recall import MAX_NEIGHBOURS, MAX_QUERY_CHARACTERS, READ_CHARACTERS, tokens_of
-from whence.settings import Settings
 from whence.wire import Fact, Feedback, Hit, Recall, RecallFilters, Remember
 
 SAID = (
@@ -33,31 +29,6 @@ SAID = (
 
 def day(number: int) -> datetime:
     return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number)
-
-
-@pytest.fixture
-def ann(workspace: Workspace) -> Principal:
-    return workspace.user("ann")
-
-
-@pytest.fixture
-def moment() -> Time:
-    """From now on, so that what is told by the real clock holds already."""
-    return Time(system_clock())
-
-
-@pytest.fixture
-async def later(postgres: embedded.EmbeddedServer, data_dir: Path, moment: Time) -> AsyncIterator[App]:
-    """The app at the moment of one test, as another process beside `app`."""
-    async with open_app(Settings(data_dir=data_dir), clock=moment) as app:
-        yield app
-
-
-@pytest.fixture
-async def beside(postgres: embedded.EmbeddedServer, data_dir: Path, moment: Time) -> AsyncIterator[App]:
-    """Yet another process, at the same moment as `later`."""
-    async with open_app(Settings(data_dir=data_dir), clock=moment) as app:
-        yield app
 
 
 async def stored(app: App, who: Principal) -> int:
