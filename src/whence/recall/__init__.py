@@ -109,7 +109,7 @@ class Recaller:
     async def recall(self, principal: Principal, asked: Recall) -> Recalled:
         """What answers the question best, the best first. That it was recalled is an event that follows the answer."""
         started = time.perf_counter()
-        _check(asked)
+        check(asked)
         if _is_question(asked):
             hits, question, searched = await self._search(principal.scope, asked)
         else:
@@ -344,7 +344,7 @@ class _Said(msgspec.Struct):
     hits: list[RecalledHit]
 
 
-def _check(asked: Recall) -> None:
+def check(asked: Recall) -> None:
     """Before anything is looked up: an event that cannot be stored would be lost behind the answer."""
     check_asked(asked)
     check_limit(asked.top_k, MAX_PAGE_MEMORIES, "top_k")
