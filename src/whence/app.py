@@ -30,8 +30,10 @@ from whence.lifecycle.retention import Retention
 from whence.lifecycle.sessions import Sessions
 from whence.memory import Memory
 from whence.memory.profiles import Profiles
+from whence.memory.reembed import Reembedding
 from whence.memory.workflows import Workflows
 from whence.memory.working import Working
+from whence.models import make_embedder
 from whence.models.embedder import WordLlamaEmbedder
 from whence.queue import Queue
 from whence.recall import Recaller
@@ -53,6 +55,7 @@ class App:
     recaller: Recaller
     assembler: Assembler
     behind: Behind
+    reembedding: Reembedding
     sessions: Sessions
     graph: Graph
     projector: Projector
@@ -92,18 +95,20 @@ async def open_app(
     """
     profiles = Profiles(settings.profiles, settings.agents)
     policies = Policies(settings.retention)
+    # The graph is compared by digests, so its vectors must be equal on every machine: it keeps the built-in embedder.
+    built_in = WordLlamaEmbedder()
+    embedder = make_embedder(settings, built_in)
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
             await asyncio.to_thread(_migrate, logins.owner)
         async with Database(logins.app, revive=logins.revive) as database:
             registry = CollectorRegistry()
             ledger = Ledger(database, await _key_provider(settings, database, clock), clock, registry)
-            embedder = WordLlamaEmbedder()
             memory = Memory(database, ledger, clock, embedder, profiles)
-            projector = Projector(database, ledger, clock, embedder, registry)
+            projector = Projector(database, ledger, clock, built_in, registry)
             workflows = Workflows(database, ledger, clock, profiles, dice or random.SystemRandom())
             behind = Behind(ledger, registry)
-            recaller = Recaller(database, ledger, clock, memory, embedder, embedder, behind)
+            recaller = Recaller(database, ledger, clock, memory, built_in, behind)
             archive = Archive(settings.archive_path, database, ledger)
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
@@ -117,8 +122,9 @@ async def open_app(
                     recaller=recaller,
                     assembler=Assembler(database, clock, workflows, recaller, behind),
                     behind=behind,
+                    reembedding=Reembedding(database, memory, clock, registry),
                     sessions=Sessions(database, ledger, clock, memory),
-                    graph=Graph(database, ledger, embedder),
+                    graph=Graph(database, ledger, built_in),
                     projector=projector,
                     working=Working(database, clock),
                     workflows=workflows,
@@ -134,6 +140,7 @@ async def open_app(
             finally:
                 await behind.settled()
                 await ledger.close()
+                embedder.close()
 
 
 async def _key_provider(settings: Settings, database: Database, clock: Clock) -> LocalKeyProvider:

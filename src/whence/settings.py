@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,6 +55,18 @@ class Settings(BaseSettings):
         default=32 << 20, description="The largest request body, before and after decompression."
     )
 
+    embedder: str = Field(
+        default="wordllama",
+        description="What makes vectors of memories: wordllama, onnx:FOLDER, onnx:NAME or openai:MODEL.",
+    )
+    embedder_url: str = Field(
+        default="https://api.openai.com/v1", description="Where the embeddings API of an openai: embedder is."
+    )
+    embedder_key: SecretStr | None = Field(default=None, description="The key for it, where it wants one.")
+    embedder_dimension: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        default=None, description="How many components it is asked for; without it, as many as the model gives."
+    )
+
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Memory profiles of your own, by name; see the reference of profiles."
     )
@@ -86,6 +99,15 @@ class Settings(BaseSettings):
     @property
     def archive_path(self) -> Path:
         return self.archive_dir.expanduser().absolute() if self.archive_dir else self.data_dir / "archive"
+
+    @property
+    def model_caches(self) -> tuple[Path, ...]:
+        """Where fastembed and the Hugging Face Hub keep what they download, by the variables that they look at."""
+        fastembed = os.environ.get("FASTEMBED_CACHE_PATH") or Path(tempfile.gettempdir(), "fastembed_cache")
+        cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        home = os.environ.get("HF_HOME") or Path(cache, "huggingface")
+        hub = os.environ.get("HF_HUB_CACHE") or Path(home, "hub")
+        return tuple(Path(os.path.expanduser(folder)) for folder in (fastembed, hub))
 
 
 def load_settings(flags: Mapping[str, object | None]) -> Settings:

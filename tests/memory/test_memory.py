@@ -500,6 +500,7 @@ async def test_every_memory_explains_itself(app: App, workspace: Workspace) -> N
     assert source.event is not None
     assert (source.role, source.said_by, source.event.event_id) == ("event", "ann", said.event_id)
     assert first.recalls == []
+    await app.behind.settled()
     second = await app.memory.explain(ann.scope, oslo.memory_id)
     assert second.superseded == [rome.memory_id]
     assert [(found.role, found.source) for found in second.sources] == [("memory", str(rome.memory_id))]

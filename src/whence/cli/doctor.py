@@ -21,6 +21,8 @@ from whence.cli.terminal import print_json
 from whence.db import embedded
 from whence.db.migrate import MINIMUM_SERVER_VERSION, pending, reason
 from whence.errors import SetupError
+from whence.models import make_embedder
+from whence.models.embedder import WordLlamaEmbedder
 from whence.settings import Settings, load_settings
 
 commands = typer.Typer()
@@ -56,6 +58,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_data_dir(settings),
         *(_served(settings) if settings.database_url else _embedded(settings)),
         *_keys(settings),
+        _embedder(settings),
     ]
 
 
@@ -133,6 +136,15 @@ def _keys(settings: Settings) -> Iterator[Finding]:
     yield _private("key file", path)
     if admin_key_file(settings).exists():
         yield _private("admin key", admin_key_file(settings))
+
+
+def _embedder(settings: Settings) -> Finding:
+    """Whether its files are there; a hosted one is not asked."""
+    try:
+        make_embedder(settings, WordLlamaEmbedder()).close()
+    except SetupError as error:
+        return Finding(False, "embedder", error.detail)
+    return Finding(True, "embedder", settings.embedder)
 
 
 def _private(check: str, path: Path) -> Finding:

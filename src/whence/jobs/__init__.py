@@ -21,6 +21,8 @@ from whence.memory.working import SWEEP_ROWS
 
 log = structlog.get_logger()
 
+REEMBED: Final = "re-embed"
+
 
 async def every_workspace(app: App) -> list[str]:
     """For jobs that must look into a workspace to know whether there is something to do."""
@@ -95,6 +97,16 @@ async def remembering_workspaces(app: App) -> list[str]:
     return await app.retention.workspaces()
 
 
+async def reembed(app: App, workspace_id: str) -> None:
+    """A part of a large workspace at a time, so that others have their turn."""
+    if await app.reembedding.run(workspace_id, app.stopping):
+        await app.queue.defer(REEMBED, workspace_id)
+
+
+async def workspaces_to_reembed(app: App) -> list[str]:
+    return await app.reembedding.due(await every_workspace(app))
+
+
 async def remove_finished(app: App) -> None:
     # The library's own query knows best what of a job is to go; who only adds jobs need not import it.
     from whence.jobs.run import remove_finished_jobs  # noqa: PLC0415
@@ -107,5 +119,6 @@ JOBS: Final[tuple[Job | Upkeep, ...]] = (
     Job("settle-erasures", settle_erasures, due=unsettled_workspaces, schedule="* * * * *"),
     Job("close-sessions", close_sessions, due=idle_workspaces, schedule="15 3 * * *"),
     Job("apply-retention", apply_retention, due=remembering_workspaces, schedule="7 * * * *"),
+    Job(REEMBED, reembed, due=workspaces_to_reembed, schedule="*/5 * * * *"),
     Upkeep("remove-finished-jobs", remove_finished, schedule="17 * * * *"),
 )

@@ -88,7 +88,7 @@ class Memory:
         self._database = database
         self._ledger = ledger
         self._clock = clock
-        self._embedder = embedder
+        self.embedder = embedder
         self._own = Own(ledger, clock, profiles)
         self.profiles = profiles
         self.on_session_ended: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
@@ -237,8 +237,18 @@ class Memory:
 
     async def embedded(self, texts: list[str]) -> list[Vector]:
         """Of unit length. A text without a word that the embedder knows is like nothing."""
-        rows = self._embedder.embed(texts) if len(texts) == 1 else await asyncio.to_thread(self._embedder.embed, texts)
-        return [Vector(self._embedder.name, unit_of(row)) for row in rows]
+        is_quick = self.embedder.is_quick and len(texts) == 1
+        return self._embed(texts) if is_quick else await asyncio.to_thread(self._embed, texts)
+
+    async def embedded_query(self, text: str) -> Vector:
+        """Of a question; to be compared with vectors of the same embedder alone."""
+        return self._embed_query(text) if self.embedder.is_quick else await asyncio.to_thread(self._embed_query, text)
+
+    def _embed(self, texts: list[str]) -> list[Vector]:
+        return [Vector(self.embedder.name, unit_of(row)) for row in self.embedder.embed(texts)]
+
+    def _embed_query(self, text: str) -> Vector:
+        return Vector(self.embedder.name, unit_of(self.embedder.embed_query(text)))
 
     # --- look -------------------------------------------------------------------------------------------------------
 

@@ -263,6 +263,47 @@ WHERE e.workspace_id = %(workspace_id)s AND e.event_type = ANY (%(types)s::text[
   AND e.global_position > %(after)s::bigint AND e.global_position <= %(until)s::bigint
 ORDER BY e.global_position LIMIT %(limit)s::bigint;
 
+-- name: count_vectors_to_replace
+-- Those of another embedder than the one in use; what senders gave is theirs.
+SELECT count(*) FROM whence.memory_vectors v
+WHERE v.workspace_id = %(workspace_id)s AND v.embedder <> ALL (%(kept)s::text[]);
+
+-- name: vectors_to_replace
+-- The newest first, which are asked for most.
+SELECT v.memory_id FROM whence.memory_vectors v
+JOIN whence.memories m ON m.workspace_id = v.workspace_id AND m.memory_id = v.memory_id
+WHERE v.workspace_id = %(workspace_id)s AND v.embedder <> ALL (%(kept)s::text[])
+ORDER BY m.position DESC LIMIT %(limit)s::bigint;
+
+-- name: texts_to_embed
+-- Those that nobody else has dealt with since.
+SELECT m.memory_id, m.body FROM whence.memories m
+JOIN whence.memory_vectors v ON v.workspace_id = m.workspace_id AND v.memory_id = m.memory_id
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[])
+  AND v.embedder <> ALL (%(kept)s::text[]);
+
+-- name: replace_vectors
+-- In place, so that no memory is without a vector meanwhile; what is gone stays gone.
+UPDATE whence.memory_vectors v SET embedder = %(embedder)s, embedding = (%(components)s::real[])[
+    (t.place::integer - 1) * %(size)s::integer + 1 : t.place::integer * %(size)s::integer]::halfvec
+FROM unnest(%(ids)s::uuid[]) WITH ORDINALITY t (memory_id, place)
+WHERE v.workspace_id = %(workspace_id)s AND v.memory_id = t.memory_id AND v.embedder <> ALL (%(kept)s::text[]);
+
+-- name: vectors_as_they_are
+-- Those that a rebuild cannot make again and compare.
+SELECT v.memory_id, v.embedder, v.embedding::real[] FROM whence.memory_vectors v
+WHERE v.workspace_id = %(workspace_id)s AND v.memory_id = ANY (%(ids)s::uuid[])
+  AND v.embedder <> ALL (%(comparable)s::text[]);
+
+-- name: digest_of_vectors
+-- Of those that can be compared, what they are; of others, that they are there.
+SELECT sha256(string_agg(row_digest, ''::bytea ORDER BY row_digest)) FROM (
+    SELECT sha256(convert_to(jsonb_build_array(v.memory_id, v.user_id,
+        CASE WHEN v.embedder = ANY (%(comparable)s::text[]) THEN to_jsonb(v) - 'workspace_id' END
+    )::text, 'UTF8')) AS row_digest
+    FROM whence.memory_vectors v WHERE v.workspace_id = %(workspace_id)s
+) rows;
+
 -- name: digests
 SELECT d.name, coalesce(d.digest, ''::bytea) FROM whence.memory_digests(%(workspace_id)s) d;
 

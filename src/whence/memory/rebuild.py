@@ -13,6 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+import numpy as np
 
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
@@ -23,12 +24,13 @@ from whence.ledger.events import OWN_TYPES
 from whence.ledger.heads import head_of
 from whence.memory import Memory
 from whence.memory.stubs import Stubs
-from whence.memory.writing import vector_in
+from whence.memory.writing import GIVEN_EMBEDDER, vector_in
 
 BATCH_EVENTS = 1_000
 REBUILD_TIMEOUT_MS = 30 * 60 * 1000
 _ASIDE: Final = "\x1frebuild"
 """Follows the name of a workspace; a name cannot have that character."""
+_VECTORS: Final = "memory_vectors"
 
 _SQL = load("whence.memory")
 
@@ -127,11 +129,26 @@ class _Replay:
             if document["effect"] == "remember" and vector is None:
                 texts[len(effects)] = document["body"]
             effects.append((content.position, _effect(document, recorded[content.position], content.event_id, vector)))
-        vectors = await self.memory.embedded(list(texts.values())) if texts else []
-        for place, vector in zip(texts, vectors, strict=True):
+        for place, vector in (await self._vectors(effects, texts)).items():
             position, effect = effects[place]
             effects[place] = (position, msgspec.structs.replace(effect, vector=vector))
         return effects
+
+    async def _vectors(self, effects: Placed, texts: dict[int, str]) -> dict[int, Vector]:
+        """Of texts, by place. One that could not be compared is taken as it is: it is not known to be wrong, and
+        making it again may cost a call of a hosted model."""
+        ids = {effects[place][1].event_id: place for place in texts}
+        values = {
+            "workspace_id": self.source.workspace_id,
+            "ids": list(ids),
+            "comparable": _comparable(self.memory),
+        }
+        async with self.database.transaction(self.source) as tx:
+            rows = await (await tx.execute(_SQL["vectors_as_they_are"], values, binary=True)).fetchall()
+        found = {ids[memory_id]: Vector(name, np.array(row, np.float32)) for memory_id, name, row in rows}
+        missing = [place for place in texts if place not in found]
+        made = await self.memory.embedded([texts[place] for place in missing]) if missing else []
+        return found | dict(zip(missing, made, strict=True))
 
     async def _apply(self, tx: Tx, batch: Placed) -> None:
         if batch:
@@ -163,7 +180,11 @@ async def rebuild(
         await replay.upto(head, on_progress)
         async with database.transaction(aside, timeout_ms=REBUILD_TIMEOUT_MS) as beside:
             ours = await _digests(beside, aside)
-        theirs = await _digests(tx, scope)
+            theirs = await _digests(tx, scope)
+            if ours[_VECTORS] != theirs[_VECTORS]:
+                # Perhaps only in what cannot be compared, such as one that was made again meanwhile.
+                ours[_VECTORS] = await _digest_of_vectors(beside, aside, memory)
+                theirs[_VECTORS] = await _digest_of_vectors(tx, scope, memory)
         differing = tuple(name for name in ours if ours[name] != theirs[name])
         replaced = bool(differing) and not verify
         if replaced:
@@ -187,6 +208,19 @@ async def _head(database: Database, scope: Scope) -> int:
 async def _clear(database: Database, scope: Scope) -> None:
     async with database.transaction(scope, timeout_ms=REBUILD_TIMEOUT_MS) as tx:
         await tx.execute(_SQL["clear"], {"workspace_id": scope.workspace_id})
+
+
+def _comparable(memory: Memory) -> list[str]:
+    """By whom vectors are that are the same each time they are made. Those of another embedder than the one in use
+    wait until it has made them again."""
+    return [GIVEN_EMBEDDER, *([memory.embedder.name] if memory.embedder.is_exact else [])]
+
+
+async def _digest_of_vectors(tx: Tx, scope: Scope, memory: Memory) -> bytes:
+    values = {"workspace_id": scope.workspace_id, "comparable": _comparable(memory)}
+    row = await (await tx.execute(_SQL["digest_of_vectors"], values, binary=True)).fetchone()
+    assert row is not None
+    return row[0] or b""
 
 
 async def _digests(tx: Tx, scope: Scope) -> dict[str, bytes]:

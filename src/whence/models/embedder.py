@@ -1,7 +1,8 @@
-"""Text as vectors of small integers, equal on every machine.
+"""Text as vectors of small integers, and the embedder that gives equal ones on every machine.
 
-A projection is compared with its rebuild by digests, so a vector may depend on its text and on nothing else: not on the
-batch, the order, the number of threads or the width of the processor's registers.
+A projection is compared with its rebuild by digests, so a vector of the built-in embedder may depend on its text and on
+nothing else: not on the batch, the order, the number of threads or the width of the processor's registers. Those of
+others may, and `is_exact` says so.
 """
 
 from collections.abc import Sequence
@@ -41,7 +42,27 @@ class Embedder(Protocol):
     @property
     def dimension(self) -> int: ...
 
-    def embed(self, texts: Sequence[str]) -> Vectors: ...
+    @property
+    def is_quick(self) -> bool:
+        """Whether the event loop can wait for one text; others are called in a thread."""
+        ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a text has the same vector on every machine, and whatever it is embedded with."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Of what is kept to be found."""
+        ...
+
+    def embed_query(self, text: str) -> Vectors:
+        """Of a question, which some models want to be told apart from what answers it. A row, without a second axis."""
+        ...
+
+    def close(self) -> None:
+        """Nothing is embedded afterwards."""
+        ...
 
 
 class _Weights(NamedTuple):
@@ -58,6 +79,8 @@ class WordLlamaEmbedder:
 
     name = "wordllama-l2-supercat-256"
     dimension = 256
+    is_quick = True
+    is_exact = True
 
     def __init__(self, package: Path | None = None) -> None:
         """`package` is the folder with the weights, for those who keep them elsewhere."""
@@ -70,12 +93,12 @@ class WordLlamaEmbedder:
         if not texts:
             return np.zeros((0, self.dimension), np.int8)
         weights = self._weights()
-        bounded = [_bounded(text) for text in texts]
-        if len(bounded) == 1:
+        texts = [bounded(text) for text in texts]
+        if len(texts) == 1:
             # A batch wakes other threads, which takes longer than one text.
-            encoded = [weights.tokenizer.encode(bounded[0], add_special_tokens=False)]
+            encoded = [weights.tokenizer.encode(texts[0], add_special_tokens=False)]
         else:
-            encoded = weights.tokenizer.encode_batch_fast(bounded, add_special_tokens=False)
+            encoded = weights.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return quantised(np.stack([_sum(weights.vectors, tokens.ids) for tokens in encoded]))
 
     def word_vectors(self, words: Sequence[str], dimension: int) -> npt.NDArray[np.float32]:
@@ -91,12 +114,17 @@ class WordLlamaEmbedder:
         known = self._words.get(word)
         if known is None:
             weights = self._weights()
-            ids = weights.tokenizer.encode(f" {_bounded(word)}", add_special_tokens=False).ids
+            ids = weights.tokenizer.encode(f" {bounded(word)}", add_special_tokens=False).ids
             known = weights.vectors[ids].sum(axis=0)
             if len(self._words) >= MAX_KNOWN_WORDS:
                 self._words.clear()
             self._words[word] = known
         return known
+
+    def embed_query(self, text: str) -> Vectors:
+        return self.embed([text])[0]
+
+    def close(self) -> None: ...
 
     def _weights(self) -> _Weights:
         with self._lock:
@@ -129,7 +157,7 @@ def _squares(vectors: Vectors) -> npt.NDArray[np.float64]:
     return np.square(vectors, dtype=np.int32).sum(axis=1, dtype=np.int64).astype(np.float64)
 
 
-def _bounded(text: str) -> str:
+def bounded(text: str) -> str:
     """The text that is embedded. Half a surrogate pair cannot be written as UTF-8, and becomes a question mark."""
     return text[:MAX_EMBEDDED_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
 

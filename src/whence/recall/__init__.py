@@ -28,7 +28,7 @@ from whence.ledger.events import text_problem
 from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, check_asked, memory_of, unit_of
 from whence.memory.own import Own, check_limit, own_event
 from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
-from whence.models.embedder import Embedder, WordLlamaEmbedder
+from whence.models.embedder import WordLlamaEmbedder
 from whence.recall.behind import Behind
 from whence.recall.corpus import WORD_DIMENSION, Corpus, Floats
 from whence.recall.held import Corpora, Held, add
@@ -87,7 +87,6 @@ class Recaller:
         ledger: Ledger,
         clock: Clock,
         memory: Memory,
-        embedder: Embedder,
         words: WordLlamaEmbedder,
         behind: Behind,
     ) -> None:
@@ -95,10 +94,9 @@ class Recaller:
         self._ledger = ledger
         self._clock = clock
         self._memory = memory
-        self._embedder = embedder
         self._words = words
         self._own = Own(ledger, clock, memory.profiles)
-        self._corpora = Corpora(database, words)
+        self._corpora = Corpora(database, words, memory.embedder.name)
         self._behind = behind
 
     def forget(self, workspace_id: str) -> None:
@@ -125,7 +123,7 @@ class Recaller:
                 query_ms=round((time.perf_counter() - started) * 1000, 3),
                 searched=searched,
                 tokens=tokens,
-                embedder=None if question is None else self._embedder.name,
+                embedder=None if question is None else self._memory.embedder.name,
                 times=times and (datetime.fromtimestamp(times[0], UTC), datetime.fromtimestamp(times[1], UTC)),
                 truncated=len(kept) < len(hits),
             ),
@@ -189,12 +187,13 @@ class Recaller:
         words = asked_words(text)[:MOST_WORDS]
         vectors: dict[str, Floats] = {}
         if text.strip():
-            vectors[self._embedder.name] = unit_of(self._embedder.embed([text])[0])
+            vector = await self._memory.embedded_query(text)
+            vectors[vector.embedder] = vector.components
             if self._words.name not in vectors:
                 vectors[self._words.name] = unit_of(self._words.embed([text])[0])
         if asked.embedding is not None:
             vectors[GIVEN_EMBEDDER] = unit_given(asked.embedding)
-        times = times_in(text, asked.as_of or now)
+        times = times_in(text, asked.as_of or now) if text else None
         return Asked(
             words,
             self._words.word_vectors([word.surface for word in words], WORD_DIMENSION),
@@ -202,6 +201,7 @@ class Recaller:
             self._words.name,
             times and (times[0].timestamp(), times[1].timestamp()),
             (asked.as_of or now).timestamp(),
+            asked.intent,
         )
 
     async def _ranked(

@@ -1,6 +1,7 @@
 """What this process holds of memories, to search it: by owner, as much as fits, the least used goes first."""
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,10 +11,13 @@ import numpy as np
 
 from whence.db import Database, Scope
 from whence.db.queries import load
+from whence.memory.writing import GIVEN_EMBEDDER
 from whence.models.embedder import WordLlamaEmbedder
 from whence.recall.corpus import Corpus, Entry
 
 MAX_HELD_BYTES = 512 * 1024 * 1024
+OUTDATED_SECONDS = 60.0
+"""While vectors are replaced, what is held is read again so often."""
 LOADED_AT_ONCE = 2_000
 ADDED_AT_ONCE = 50
 """More than these are read beside the event loop."""
@@ -31,11 +35,15 @@ class Held:
         self.corpus = Corpus(words)
         self.turn = asyncio.Lock()
         self.is_loaded = False
+        self.loaded_at = 0.0
 
 
 class Corpora:
-    def __init__(self, database: Database, words: WordLlamaEmbedder, max_bytes: int = MAX_HELD_BYTES) -> None:
+    def __init__(
+        self, database: Database, words: WordLlamaEmbedder, embedder: str, max_bytes: int = MAX_HELD_BYTES
+    ) -> None:
         self._database = database
+        self._embedder = embedder
         self._words = words
         self._max_bytes = max_bytes
         self._held: OrderedDict[tuple[str, str | None], Held] = OrderedDict()
@@ -48,10 +56,17 @@ class Corpora:
     def _of(self, scope: Scope, owner: str | None) -> Held:
         name = (scope.workspace_id, owner)
         held = self._held.get(name)
+        if held is not None and self._is_outdated(held):
+            held = None
         if held is None:
             held = self._held[name] = Held(scope, owner, self._words)
         self._held.move_to_end(name)
         return held
+
+    def _is_outdated(self, held: Held) -> bool:
+        """Whether vectors of another embedder are held, which are being replaced in the database."""
+        others = held.corpus.vectors.keys() - {self._embedder, GIVEN_EMBEDDER}
+        return bool(others) and time.monotonic() - held.loaded_at > OUTDATED_SECONDS
 
     def forget(self, workspace_id: str) -> None:
         """Somebody was erased, or rows were made anew: what is held of the workspace is not to be searched again."""
@@ -82,6 +97,7 @@ class Corpora:
                 if len(rows) < LOADED_AT_ONCE:
                     break
             held.is_loaded = True
+            held.loaded_at = time.monotonic()
         self._make_room(held)
 
     def _make_room(self, kept: Held) -> None:

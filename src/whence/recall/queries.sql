@@ -26,18 +26,25 @@ WHERE e.workspace_id = %(workspace_id)s::text AND e.event_type = 'memory.remembe
 ORDER BY e.global_position LIMIT %(limit)s::bigint;
 
 -- name: sources_found
--- Of each memory the first ones that the asker may see.
+-- Of each memory the first ones that the asker may see. One memory after the other, each by its key: OFFSET 0 keeps the
+-- planner from reading all sources of the workspace.
 SELECT i.memory_id, d.*
 FROM unnest(%(ids)s::uuid[]) i (memory_id)
 CROSS JOIN LATERAL (
     SELECT s.source::uuid, s.role, coalesce(e.global_position, s.position), e.occurred_at, e.session_id, e.trace_id,
         e.agent_id, e.tool_name
-    FROM whence.memory_sources s
-    LEFT JOIN whence.events e ON e.workspace_id = s.workspace_id AND e.event_id = s.source::uuid
-    WHERE s.workspace_id = %(workspace_id)s::text AND s.memory_id = i.memory_id AND s.role <> 'told'
-      AND (e.event_id IS NOT NULL OR EXISTS (
-        SELECT FROM whence.memories k WHERE k.workspace_id = s.workspace_id AND k.memory_id = s.source::uuid
-      ))
+    FROM (
+        SELECT * FROM whence.memory_sources s
+        WHERE s.workspace_id = %(workspace_id)s::text AND s.memory_id = i.memory_id AND s.role <> 'told' OFFSET 0
+    ) s
+    LEFT JOIN LATERAL (
+        SELECT * FROM whence.events e
+        WHERE e.workspace_id = %(workspace_id)s::text AND e.event_id = s.source::uuid OFFSET 0
+    ) e ON true
+    WHERE e.event_id IS NOT NULL OR EXISTS (
+        SELECT FROM whence.memories k
+        WHERE k.workspace_id = %(workspace_id)s::text AND k.memory_id = s.source::uuid OFFSET 0
+    )
     ORDER BY s.position, s.source LIMIT %(limit)s::bigint
 ) d;
 

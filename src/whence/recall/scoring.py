@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from whence.recall.corpus import NOBODY, Corpus, Floats, space_of
 from whence.recall.words import Word
-from whence.wire import Channel
+from whence.wire import Channel, Intent
 
 K1 = 1.2
 B = 0.75
@@ -27,9 +27,15 @@ RECENT_SECONDS = 30 * 86_400.0
 MOST_WORDS = 64
 """Of a question: the rarest."""
 
-WEIGHTS: Final[dict[Channel, dict[str, float]]] = msgspec.convert(
-    tomllib.loads((resources.files("whence.recall") / "weights.toml").read_text()), dict[Channel, dict[str, float]]
-)
+
+class _Weights(msgspec.Struct, forbid_unknown_fields=True):
+    channels: dict[Channel, dict[str, float]]
+    intents: dict[Intent, dict[Channel, float]]
+
+
+_READ: Final = msgspec.convert(tomllib.loads((resources.files("whence.recall") / "weights.toml").read_text()), _Weights)
+WEIGHTS: Final[dict[Channel, dict[str, float]]] = _READ.channels
+INTENTS: Final[dict[Intent, dict[Channel, float]]] = _READ.intents
 
 _TELLING: Final = frozenset({"passage", "near", "meaning", "speaker", "time", "window", "around", "session"})
 _LEAST_EVIDENCE: Final = 0.1
@@ -47,6 +53,7 @@ class Asked(NamedTuple):
     """Whose vectors passages have."""
     times: tuple[float, float] | None
     now: float
+    intent: Intent | None
 
 
 class Scored(NamedTuple):
@@ -74,7 +81,11 @@ def score(
         return Scored(np.zeros(total, np.float32), {}, np.zeros(total, np.bool_))
     mean = compared.mean(axis=1, keepdims=True)
     spread = compared.std(axis=1, keepdims=True)
-    weights = np.array([[weight] for channel in wanted for weight in WEIGHTS[channel].values()], np.float32)
+    favoured = {} if asked.intent is None else INTENTS.get(asked.intent, {})
+    weights = np.array(
+        [[weight * favoured.get(channel, 1.0)] for channel in wanted for weight in WEIGHTS[channel].values()],
+        np.float32,
+    )
     weighed = (signals - mean) * np.divide(weights, spread, out=np.zeros_like(spread), where=spread > 1e-6)
     parts: dict[Channel, Floats] = {}
     row = 0
