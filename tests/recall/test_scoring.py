@@ -15,10 +15,10 @@ from recalling import entry
 from whence.memory import unit_of
 from whence.models.embedder import WordLlamaEmbedder
 from whence.recall.corpus import WORD_DIMENSION, Corpus, Entry
-from whence.recall.scoring import K1, WEIGHTS, Asked, B, bm25, score
+from whence.recall.scoring import INTENTS, K1, WEIGHTS, Asked, B, bm25, score
 from whence.recall.when import times_in
 from whence.recall.words import asked_words
-from whence.wire import Channel
+from whence.wire import Channel, Intent
 
 WORDS = WordLlamaEmbedder()
 NOW = datetime(2026, 7, 15, tzinfo=UTC)
@@ -35,7 +35,7 @@ SAID = (
 )
 
 
-def asking(question: str) -> Asked:
+def asking(question: str, intent: Intent | None = None) -> Asked:
     words = asked_words(question)
     times = times_in(question, NOW)
     return Asked(
@@ -45,6 +45,7 @@ def asking(question: str) -> Asked:
         WORDS.name,
         times and (times[0].timestamp(), times[1].timestamp()),
         NOW.timestamp(),
+        intent,
     )
 
 
@@ -185,6 +186,18 @@ def test_parts_sum_to_the_score_and_a_channel_left_out_takes_its_part_and_no_oth
             assert less.parts[name] == pytest.approx(whole.parts[name], abs=1e-5)
         alone = score(asking(question), [corpus], None, [channel])
         assert alone.scores == pytest.approx(whole.parts[channel], abs=1e-5)
+
+
+@pytest.mark.parametrize("intent", get_args(Intent))
+def test_an_intent_favours_channels_and_leaves_the_others_as_they_are(intent: Intent) -> None:
+    corpus = corpus_of(*conversation())
+    question = "When did Ann tell of her cat? Yesterday?"
+    plain = score(asking(question), [corpus], None, None)
+    meant = score(asking(question, intent), [corpus], None, None)
+    for channel in WEIGHTS:
+        factor = INTENTS.get(intent, {}).get(channel, 1.0)
+        assert meant.parts[channel] == pytest.approx(plain.parts[channel] * factor, abs=1e-4)
+    assert sum(meant.parts.values()) == pytest.approx(meant.scores, abs=1e-4)
 
 
 @pytest.mark.parametrize("cut", [1, 4, 7])
