@@ -626,7 +626,7 @@ class Hit(StoredMemory, frozen=True, omit_defaults=True, gc=False):
 class RecallMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     query_ms: float
     searched: int
-    """Memories that were compared with the question."""
+    """Memories for which anything speaks."""
     tokens: int
     """Of the texts of the hits, counted roughly."""
     embedder: str | None = None

@@ -102,7 +102,8 @@ async def test_a_page_is_read_by_the_index_and_not_by_looking_at_all(
     name = "memories_held" if who is None else "memories_held_by_user"
     unasked = ("agent", "tiers", "kinds", "session_id", "run_id", "known_at")
     facts = ("subject", "subject_key", "predicate", "predicate_key")
-    values = dict.fromkeys((*unasked, *facts)) | {
+    filters = ("speaker", "role", "world", "since", "until")
+    values = dict.fromkeys((*unasked, *facts, *filters)) | {
         "workspace_id": workspace.workspace_id,
         "user_id": who,
         "as_of": datetime.now(UTC),
@@ -493,6 +494,7 @@ async def test_every_memory_explains_itself(app: App, workspace: Workspace) -> N
     oslo = await app.memory.remember(ann, lives("Oslo", valid_at=day(2), derived_from=(rome.memory_id,)))
     recalled = await app.recaller.recall(ann, Recall(subject="Ann", predicate="lives in", agent="gateway"))
     assert [hit.memory_id for hit in recalled.hits] == [oslo.memory_id]
+    await app.behind.wait(recalled.recall_id)
     first = await app.memory.explain(ann.scope, rome.memory_id)
     [source] = first.sources
     assert source.event is not None

@@ -328,31 +328,20 @@ class Memory:
 
     async def wanted(self, tx: Tx, scope: Scope, asked: Recall, owner: str | None) -> set[UUID]:
         """Which memories of one owner, or of everybody, are asked about."""
-        filters = asked.filters or RecallFilters()
-        check_names(speaker=filters.speaker, world_id_context=filters.world_id_context)
-        values = scope.values(
-            **self._wanted(asked),
-            run_id=None,
-            owner=owner,
-            speaker=filters.speaker,
-            role=filters.role,
-            world=filters.world_id_context,
-            since=filters.since,
-            until=filters.until,
-        )
+        values = scope.values(**self._wanted(asked), run_id=None, owner=owner)
         rows = await (await tx.execute(_SQL["memories_wanted"], values, binary=True)).fetchall()
         return {row[0] for row in rows}
 
-    async def known(self, tx: Tx, scope: Scope, ids: list[UUID], known_at: datetime | None) -> list[StoredMemory]:
-        """Those that may be seen, as they were known then."""
-        values = scope.values(ids=ids, now=self._clock())
-        rows = await (await tx.execute(_SQL["found"], values, binary=True)).fetchall()
-        found = [memory_of(row[2:]) for row in rows]
-        return found if known_at is None else await as_known(tx, scope, found, known_at)
+    async def held(self, tx: Tx, scope: Scope, ids: list[UUID], asked: Recall) -> list[StoredMemory]:
+        """Those that may be seen and held at the time that is asked about, as they were known then."""
+        values = scope.values(ids=ids, as_of=asked.as_of or self._clock(), known_at=asked.known_at)
+        rows = await (await tx.execute(_SQL["memories_held_by_id"], values, binary=True)).fetchall()
+        found = list(map(memory_of, rows))
+        return found if asked.known_at is None else await as_known(tx, scope, found, asked.known_at)
 
     def _wanted(self, asked: Recall) -> dict[str, object]:
-        check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
-        _check_moments(as_of=asked.as_of, known_at=asked.known_at)
+        check_asked(asked)
+        filters = asked.filters or RecallFilters()
         return {
             "agent": asked.agent,
             "tiers": _listed(asked.tiers),
@@ -364,6 +353,11 @@ class Memory:
             "predicate_key": asked.predicate and normal(asked.predicate),
             "as_of": asked.as_of or self._clock(),
             "known_at": asked.known_at,
+            "speaker": filters.speaker,
+            "role": filters.role,
+            "world": filters.world_id_context,
+            "since": filters.since,
+            "until": filters.until,
         }
 
     # --- runs and episodes ------------------------------------------------------------------------------------------
@@ -588,6 +582,15 @@ def _told(memory: StoredMemory, sources: list[MemorySource]) -> str:
 
 def _listed(values: Sequence[str] | None) -> list[str] | None:
     return None if values is None else list(values)
+
+
+def check_asked(asked: Recall) -> None:
+    check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
+    _check_moments(as_of=asked.as_of, known_at=asked.known_at)
+    if asked.filters is not None:
+        within = asked.filters
+        check_names(**{"filters.speaker": within.speaker, "filters.world_id_context": within.world_id_context})
+        _check_moments(**{"filters.since": within.since, "filters.until": within.until})
 
 
 def _check_moments(**moments: datetime | None) -> None:

@@ -49,6 +49,11 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s AND {see
   AND (%(predicate)s::text IS NULL OR (m.fact_predicate IS NOT NULL AND CASE WHEN m.conflict_key IS NULL
     THEN whence.as_compared(m.fact_predicate) = whence.as_compared(%(predicate)s::text)
     ELSE split_part(m.conflict_key, chr(31), 2) = %(predicate_key)s::text END))
+  AND (%(speaker)s::text IS NULL OR m.speaker = %(speaker)s)
+  AND (%(role)s::text IS NULL OR m.role = %(role)s)
+  AND (%(world)s::text IS NULL OR m.world_id_context = %(world)s)
+  AND (%(since)s::timestamptz IS NULL OR m.valid_at >= %(since)s::timestamptz)
+  AND (%(until)s::timestamptz IS NULL OR m.valid_at < %(until)s::timestamptz)
 
 -- name: memories_held
 -- Of everybody in the workspace, the newest first. They are found by the events that told them, which are in order: one
@@ -87,12 +92,11 @@ WHERE m.workspace_id = %(workspace_id)s::text AND m.memory_id = ANY (%(ids)s::uu
 -- name: memories_wanted
 -- Of one owner, which ones are asked about; without an owner, of everybody.
 SELECT m.memory_id FROM whence.memories m
-WHERE m.workspace_id = %(workspace_id)s AND (%(owner)s::text IS NULL OR m.owner = %(owner)s) AND {wanted}
-  AND (%(speaker)s::text IS NULL OR m.speaker = %(speaker)s)
-  AND (%(role)s::text IS NULL OR m.role = %(role)s)
-  AND (%(world)s::text IS NULL OR m.world_id_context = %(world)s)
-  AND (%(since)s::timestamptz IS NULL OR m.valid_at >= %(since)s::timestamptz)
-  AND (%(until)s::timestamptz IS NULL OR m.valid_at < %(until)s::timestamptz);
+WHERE m.workspace_id = %(workspace_id)s AND (%(owner)s::text IS NULL OR m.owner = %(owner)s) AND {wanted};
+
+-- name: memories_held_by_id
+SELECT {memory} FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {held};
 
 -- name: episodes_of_agent
 -- The last ones of all its runs, the newest first.

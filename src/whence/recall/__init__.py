@@ -17,14 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from whence.clock import Clock
-from whence.db import Database, Scope
+from whence.db import Database, Scope, Tx
 from whence.db.arrays import Times, Uuids, scalar
 from whence.db.queries import load
 from whence.db.trip import Statement, rows_of
 from whence.errors import NotFound
 from whence.identity import Principal
 from whence.ledger import Ledger
-from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, memory_of, unit_of
+from whence.ledger.events import text_problem
+from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, check_asked, memory_of, unit_of
 from whence.memory.own import Own, check_limit, own_event
 from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import WordLlamaEmbedder
@@ -55,7 +56,8 @@ READ_CHARACTERS = 4_000
 MAX_NEIGHBOURS = 5
 MAX_RANKED = 1_000
 """Rows that are read for one recall."""
-MAX_SOURCES_SHOWN = 200
+MAX_SOURCES_SHOWN = 20
+"""Of one hit."""
 MAX_TOKENS = 10_000_000
 ALIKE = 0.98
 """Texts that are more alike than this say the same: one of them comes first, the others after all else."""
@@ -105,14 +107,8 @@ class Recaller:
     async def recall(self, principal: Principal, asked: Recall) -> Recalled:
         """What answers the question best, the best first. That it was recalled is an event that follows the answer."""
         started = time.perf_counter()
-        check_limit(asked.top_k, MAX_PAGE_MEMORIES, "top_k")
-        if asked.max_tokens is not None:
-            check_limit(asked.max_tokens, MAX_TOKENS, "max_tokens")
-        if not 0 <= asked.neighbours <= MAX_NEIGHBOURS:
-            raise refused("neighbours", f"from 0 to {MAX_NEIGHBOURS}")
-        if len(asked.query) > MAX_QUERY_CHARACTERS:
-            raise refused("query", f"at most {MAX_QUERY_CHARACTERS:,} characters")
-        if asked.query.strip() or asked.embedding is not None:
+        check(asked)
+        if _is_question(asked):
             hits, question, searched = await self._search(principal.scope, asked)
         else:
             hits, question, searched = await self._newest(principal.scope, asked), None, 0
@@ -135,7 +131,9 @@ class Recaller:
 
     async def _newest(self, scope: Scope, asked: Recall) -> list[Hit]:
         page = await self._memory.page(scope, asked, limit=asked.top_k)
-        return [_hit(memory, 0.0, {}, []) for memory in page.memories]
+        async with self._database.transaction(scope) as tx:
+            sources = await _sources_of(tx, scope, [memory.memory_id for memory in page.memories])
+        return [_hit(memory, 0.0, {}, sources.get(memory.memory_id, [])) for memory in page.memories]
 
     async def _search(self, scope: Scope, asked: Recall) -> tuple[list[Hit], Asked, int]:
         now = self._clock()
@@ -146,7 +144,7 @@ class Recaller:
                 await self._corpora.load(scope, held)
         if _needs_a_look(asked):
             return await self._search_among(scope, asked, question, everything)
-        wanted = asked.top_k
+        wanted, is_current = asked.top_k, False
         while True:
             async with _turns_of(everything):
                 ranked = await self._ranked(question, asked, everything, None, wanted + wanted // 4 + 3)
@@ -155,7 +153,10 @@ class Recaller:
                 for held, newer in zip(everything, fresh, strict=True):
                     async with held.turn:
                         await add(held.corpus, newer)
-                continue
+                if not is_current:
+                    # Once: what is told meanwhile was told after the question.
+                    is_current = all(len(newer) < MAX_RANKED for newer in fresh)
+                    continue
             found = _held_among(ranked.order, rows)
             if len(found) >= asked.top_k or len(ranked.order) >= min(ranked.searched, MAX_RANKED):
                 break
@@ -176,9 +177,8 @@ class Recaller:
             chosen = _diverse(ranked.order, asked.top_k)
             near = _with_neighbours(chosen, asked.neighbours)
             ids = [held.corpus.ids[index] for held, index in near]
-            rows = {memory.memory_id: memory for memory in await self._memory.known(tx, scope, ids, asked.known_at)}
-            values = {"workspace_id": scope.workspace_id, "ids": ids, "limit": MAX_SOURCES_SHOWN}
-            sources = _sources(await (await tx.execute(_SQL["sources_found"], values, binary=True)).fetchall())
+            rows = {memory.memory_id: memory for memory in await self._memory.held(tx, scope, ids, asked)}
+            sources = await _sources_of(tx, scope, ids)
         chosen = _held_among(chosen, rows)
         return [_shown(ranked, rows, sources, place, asked.neighbours) for place in chosen], question, ranked.searched
 
@@ -262,10 +262,12 @@ class Recaller:
         seen: set[UUID] = set()
         for holds, gone, *row in rows_of(first):
             seen.add(row[0])
+            held, index = places[row[0]]
             if holds:
-                rows[row[0]] = memory_of(tuple(row))
+                memory = rows[row[0]] = memory_of(tuple(row))
+                # Another process may have been given feedback.
+                held.corpus.importance.rows[index] = memory.importance
             elif gone:
-                held, index = places[row[0]]
                 held.corpus.gone.rows[index] = True
         absent = places.keys() - seen
         for held in {id(places[memory_id][0]): places[memory_id][0] for memory_id in absent}.values():
@@ -322,6 +324,9 @@ class Recaller:
         }
         event = self._own.event(principal, event_id, "memory.feedback", record.asked.agent, None, recall_id)
         outcome = await self._own.record(principal, event, document)
+        async with self._database.transaction(principal.scope) as tx:
+            moved = await self._memory.held(tx, principal.scope, [*given.helpful, *given.unhelpful], Recall())
+        self._corpora.weigh(principal.workspace_id, {memory.memory_id: memory.importance for memory in moved})
         return FeedbackKept(event_id, (outcome.effect or {}).get("changed", 0))
 
 
@@ -337,6 +342,27 @@ async def _turns_of(everything: Sequence[Held]) -> AsyncGenerator[None]:
 class _Said(msgspec.Struct):
     asked: Recall
     hits: list[RecalledHit]
+
+
+def check(asked: Recall) -> None:
+    """Before anything is looked up: an event that cannot be stored would be lost behind the answer."""
+    check_asked(asked)
+    check_limit(asked.top_k, MAX_PAGE_MEMORIES, "top_k")
+    if asked.max_tokens is not None:
+        check_limit(asked.max_tokens, MAX_TOKENS, "max_tokens")
+    if not 0 <= asked.neighbours <= MAX_NEIGHBOURS:
+        raise refused("neighbours", f"from 0 to {MAX_NEIGHBOURS}")
+    if asked.neighbours and not _is_question(asked):
+        raise refused("neighbours", "needs a query")
+    if asked.channels is not None and not asked.channels:
+        raise refused("channels", "name at least one, or leave it out")
+    problem = text_problem(asked.query, MAX_QUERY_CHARACTERS) if asked.query else None
+    if problem is not None:
+        raise refused("query", problem)
+
+
+def _is_question(asked: Recall) -> bool:
+    return asked.embedding is not None or bool(asked.query.strip())
 
 
 def _needs_a_look(asked: Recall) -> bool:
@@ -366,6 +392,11 @@ def _chosen(corpus: Corpus, asked: Recall, among: set[UUID] | None) -> npt.NDArr
 
 def _held_among(places: list[tuple[Held, int]], rows: dict[UUID, StoredMemory]) -> list[tuple[Held, int]]:
     return [place for place in places if place[0].corpus.ids[place[1]] in rows]
+
+
+async def _sources_of(tx: Tx, scope: Scope, ids: list[UUID]) -> dict[UUID, list[HitSource]]:
+    values = {"workspace_id": scope.workspace_id, "ids": ids, "limit": MAX_SOURCES_SHOWN}
+    return _sources(await (await tx.execute(_SQL["sources_found"], values, binary=True)).fetchall())
 
 
 def _sources(rows: Iterable[tuple[Any, ...]]) -> dict[UUID, list[HitSource]]:

@@ -7,7 +7,6 @@ from uuid import UUID
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from whence.errors import WhenceError
 from whence.ledger import Ledger
 from whence.ledger.effects import OwnEvent
 
@@ -68,7 +67,8 @@ class Behind:
                     outcomes = await self._ledger.record(workspace_id, events)
                     lost = sum(outcome.status != "accepted" for outcome in outcomes)
                     why = "Rejected"
-                except WhenceError as error:
+                except Exception as error:
+                    # Whatever it was: what comes next is to be recorded all the same.
                     lost, why = len(events), type(error).__name__
                 finally:
                     for own in events:

@@ -178,7 +178,7 @@ class Corpus:
         """What was seen to hold no more, and so never will."""
         self.embedder = Grown(np.int32)
         self.vectors: dict[str, Grown] = {}
-        """By embedder; zeros where a memory has a vector of another."""
+        """By embedder and width (see `space_of`); zeros where a memory has a vector of another."""
         self.aside_vectors = Grown(np.float32, words.dimension)
         """Of the passages of long texts, and of texts whose own vector is by another embedder."""
         self.aside_of = Grown(np.int32)
@@ -253,7 +253,8 @@ class Corpus:
         self.valid_at.extend([entry.valid_at])
         self.importance.extend([entry.importance])
         self.only_asks.extend([only_asks(entry.text)])
-        self.embedder.extend([NOBODY if entry.embedder is None else self.code("embedder", entry.embedder)])
+        space = space_of(entry.embedder, entry.vector)
+        self.embedder.extend([NOBODY if space is None else self.code("embedder", space)])
         self.gone.extend([False])
 
     def _join_session(self, entry: Entry, index: int, total: int) -> None:
@@ -280,21 +281,28 @@ class Corpus:
         self.session.extend([session])
 
     def _add_vectors(self, entries: Sequence[Entry]) -> None:
-        for name in {entry.embedder for entry in entries if entry.embedder is not None} | set(self.vectors):
-            width = next((len(e.vector) for e in entries if e.embedder == name and e.vector is not None), None)
-            held = self.vectors.get(name)
+        spaces = [space_of(entry.embedder, entry.vector) for entry in entries]
+        widths = {
+            space: len(e.vector) for space, e in zip(spaces, entries, strict=True) if space and e.vector is not None
+        }
+        for space in widths.keys() | self.vectors.keys():
+            held = self.vectors.get(space)
             if held is None:
-                assert width is not None
-                held = self.vectors[name] = Grown(np.float32, width)
-                held.extend(np.zeros((len(self.ids) - len(entries), width), np.float32))
+                held = self.vectors[space] = Grown(np.float32, widths[space])
+                held.extend(np.zeros((len(self.ids) - len(entries), widths[space]), np.float32))
             zeros = np.zeros(held.rows.shape[1], np.float32)
-            held.extend([e.vector if e.embedder == name and e.vector is not None else zeros for e in entries])
+            held.extend([e.vector if own == space else zeros for own, e in zip(spaces, entries, strict=True)])
 
     @property
     def nbytes(self) -> int:
         arrays: Iterable[Grown] = (value for value in vars(self).values() if isinstance(value, Grown))
         vectors = self.vectors.values()
         return sum(array.nbytes for array in (*arrays, *vectors)) + self.postings.nbytes + 500 * len(self.ids)
+
+
+def space_of(embedder: str | None, vector: Floats | None) -> str | None:
+    """Vectors can be compared within one: senders give theirs in any width."""
+    return None if embedder is None or vector is None else f"{embedder}/{len(vector)}"
 
 
 def unit_rows(rows: npt.NDArray[Any]) -> Floats:

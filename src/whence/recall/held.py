@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -71,6 +72,13 @@ class Corpora:
         """Somebody was erased, or rows were made anew: what is held of the workspace is not to be searched again."""
         for name in [name for name in self._held if name[0] == workspace_id]:
             del self._held[name]
+
+    def weigh(self, workspace_id: str, importance: Mapping[UUID, float]) -> None:
+        """Memories have become more or less important."""
+        for (workspace, _), held in self._held.items():
+            places = held.corpus.place if workspace == workspace_id else {}
+            for memory_id in importance.keys() & places.keys():
+                held.corpus.importance.rows[places[memory_id]] = importance[memory_id]
 
     def drop(self, held: Held) -> None:
         name = (held.scope.workspace_id, held.owner)

@@ -26,18 +26,27 @@ WHERE e.workspace_id = %(workspace_id)s::text AND e.event_type = 'memory.remembe
 ORDER BY e.global_position LIMIT %(limit)s::bigint;
 
 -- name: sources_found
--- One memory after the other, each by its key: OFFSET 0 keeps the planner from reading all sources of the workspace.
-SELECT s.memory_id, s.source::uuid, s.role, s.position, e.occurred_at, e.session_id, e.trace_id, e.agent_id, e.tool_name
+-- Of each memory the first ones that the asker may see. One memory after the other, each by its key: OFFSET 0 keeps the
+-- planner from reading all sources of the workspace.
+SELECT i.memory_id, d.*
 FROM unnest(%(ids)s::uuid[]) i (memory_id)
 CROSS JOIN LATERAL (
-    SELECT * FROM whence.memory_sources s
-    WHERE s.workspace_id = %(workspace_id)s::text AND s.memory_id = i.memory_id AND s.role <> 'told' OFFSET 0
-) s
-LEFT JOIN LATERAL (
-    SELECT * FROM whence.events e
-    WHERE e.workspace_id = %(workspace_id)s::text AND e.event_id = s.source::uuid OFFSET 0
-) e ON true
-ORDER BY s.memory_id, s.position LIMIT %(limit)s::bigint;
+    SELECT s.source::uuid, s.role, coalesce(e.global_position, s.position), e.occurred_at, e.session_id, e.trace_id,
+        e.agent_id, e.tool_name
+    FROM (
+        SELECT * FROM whence.memory_sources s
+        WHERE s.workspace_id = %(workspace_id)s::text AND s.memory_id = i.memory_id AND s.role <> 'told' OFFSET 0
+    ) s
+    LEFT JOIN LATERAL (
+        SELECT * FROM whence.events e
+        WHERE e.workspace_id = %(workspace_id)s::text AND e.event_id = s.source::uuid OFFSET 0
+    ) e ON true
+    WHERE e.event_id IS NOT NULL OR EXISTS (
+        SELECT FROM whence.memories k
+        WHERE k.workspace_id = %(workspace_id)s::text AND k.memory_id = s.source::uuid OFFSET 0
+    )
+    ORDER BY s.position, s.source LIMIT %(limit)s::bigint
+) d;
 
 -- name: recall_by_id
 SELECT r.recalled_at, r.user_id FROM whence.recalls r

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whence.memory.writing import GIVEN_EMBEDDER
-from whence.recall.corpus import NOBODY, Corpus, Floats
+from whence.recall.corpus import NOBODY, Corpus, Floats, space_of
 from whence.recall.words import Word
 from whence.wire import Channel, Intent
 
@@ -249,7 +249,7 @@ class _Signals:
         corpus, asked = self._corpus, self._asked
         whole = best = np.zeros(len(corpus), np.float32)
         for name, vector in asked.vectors.items():
-            held = corpus.vectors.get(name)
+            held = corpus.vectors.get(space_of(name, vector) or "")
             if held is not None:
                 likeness = held.rows @ vector
                 whole = whole + likeness

@@ -50,6 +50,10 @@ LONGEST_TEXT = 2_000
 def times_in(question: str, now: datetime) -> Stretch | None:
     """The first that is said, the most exact kind before the others; none where nothing is."""
     text = question[:LONGEST_TEXT].casefold()
+    try:
+        now = now.astimezone(UTC)
+    except OverflowError:
+        return None
     for pattern, read in _READERS:
         for found in pattern.finditer(text):
             try:
@@ -57,7 +61,7 @@ def times_in(question: str, now: datetime) -> Stretch | None:
             except (ValueError, OverflowError):
                 # Such as the 31st of February.
                 continue
-            if stretch is not None:
+            if stretch is not None and stretch[0] < stretch[1]:
                 return stretch
     return None
 
@@ -78,7 +82,7 @@ def _year(year: int) -> Stretch:
 
 
 def _midnight(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _named_year(given: str | None, now: datetime, month: int, day: int = 1) -> int:
@@ -131,7 +135,7 @@ def _back(unit: str, count: int, now: datetime) -> Stretch:
         monday = today - timedelta(days=today.weekday() + 7 * count)
         return monday, monday + timedelta(days=7)
     if unit == "weekend":
-        saturday = today - timedelta(days=(today.weekday() - 5) % 7 + 7 * (count - 1))
+        saturday = today - timedelta(days=today.weekday() - 5 + 7 * count)
         return saturday, saturday + timedelta(days=2)
     if unit == "month":
         months = today.year * 12 + today.month - 1 - count
@@ -181,7 +185,11 @@ _READERS: Final[list[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], 
     (re.compile(rf"\b(?P<count>{_COUNT}) (?P<unit>day|week|weekend|month|year)s? (?:ago|back|earlier)\b"), _ago),
     (re.compile(rf"\b(?:last|past) (?P<count>{_COUNT}) (?P<unit>day|week|month|year)s\b"), _last_few),
     (re.compile(rf"\b(?:last|on|this past) (?P<weekday>{_DAY})\b"), _weekday),
-    (re.compile(rf"\b(?P<which>last|in|this|during|since) (?P<month>{_MONTH})\b(?! \w+ing)"), _in_month),
+    # Not where "may" is a verb, as in "this may help".
+    (
+        re.compile(rf"\b(?P<which>last|in|this|during|since) (?P<month>{_MONTH})\b(?! \w+ing)(?!(?<=this may) \w)"),
+        _in_month,
+    ),
     (
         re.compile(
             rf"\b(?:last|in|this|during)(?: the)? (?P<season>{'|'.join(_SEASONS)})\b(?: of)?(?: (?P<year>{_YEAR}))?"

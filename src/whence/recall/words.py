@@ -13,13 +13,12 @@ MAX_PASSAGES = 100
 MAX_WORDS = 4_000
 """Of one text; what comes later does not count."""
 
-# Words with apostrophes inside, signs that are words by themselves (emoji, Chinese, Japanese, Thai), or other letters.
-_WORD: Final = re.compile(
-    r"[぀-ヿ㐀-鿿豈-﫿฀-๿\U00020000-\U0003ffff]"
-    r"|[\U0001f000-\U0001faff☀-➿]"
-    r"|[^\W_]+(?:['’][^\W_]+)*"
-)
-_RUN_ON: Final = re.compile(r"[぀-ヿ㐀-鿿豈-﫿฀-๿\U00020000-\U0003ffff]")
+# Signs of scripts that are written without spaces: Chinese, Japanese, Thai.
+_SIGNS: Final = r"぀-ヿ㐀-鿿豈-﫿฀-๿\U00020000-\U0003ffff"
+_LETTER: Final = rf"[^\W_{_SIGNS}]"
+# Such signs, others that are words by themselves (emoji), or letters with apostrophes inside.
+_WORD: Final = re.compile(rf"[{_SIGNS}]|[\U0001f000-\U0001faff☀-➿]|{_LETTER}+(?:['’]{_LETTER}+)*")
+_RUN_ON: Final = re.compile(rf"[{_SIGNS}]")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n+")
 
 _STOP: Final = """

@@ -1,0 +1,88 @@
+"""What is recorded behind an answer: all of it, or it is counted."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from conftest import Workspace
+from recalling import told
+from whence.app import App, open_app
+from whence.db import embedded
+from whence.errors import NotFound, Unavailable
+from whence.identity import Principal
+from whence.ledger import Ledger
+from whence.recall.behind import MAX_BEHIND
+from whence.settings import Settings
+from whence.wire import Recall
+
+
+def lost(app: App) -> float:
+    return app.registry.get_sample_value("whence_unrecorded_total") or 0.0
+
+
+async def test_what_was_answered_is_recorded_when_the_app_closes(
+    postgres: embedded.EmbeddedServer, data_dir: Path, app: App, ann: Principal
+) -> None:
+    async with open_app(Settings(data_dir=data_dir)) as closing:
+        await closing.memory.remember(ann, told("The cat"))
+        asked = [Recall(query=f"cat {number}") for number in range(30)]
+        answers = await asyncio.gather(*(closing.recaller.recall(ann, each) for each in asked))
+    for answer, each in zip(answers, asked, strict=True):
+        assert (await app.recaller.recalled(ann.scope, answer.recall_id)).asked == each
+    assert lost(closing) == 0
+
+
+async def test_who_asks_for_it_right_after_waits_until_it_is_there(app: App, ann: Principal) -> None:
+    for number in range(5):
+        answer = await app.recaller.recall(ann, Recall(query=f"cat {number}"))
+        assert (await app.recaller.recalled(ann.scope, answer.recall_id)).asked.query == f"cat {number}"
+
+
+async def test_recalls_of_several_workspaces_are_recorded_each_in_its_own(app: App, workspace: Workspace) -> None:
+    other = Principal(f"{workspace.workspace_id}-2", "ann", is_admin=False)
+    await app.identity.add_workspace(other.workspace_id)
+    both = (workspace.user("ann"), other)
+    answers = await asyncio.gather(*(app.recaller.recall(who, Recall(query="cat")) for who in both))
+    await app.behind.settled()
+    for who, answer in zip(both, answers, strict=True):
+        assert (await app.recaller.recalled(who.scope, answer.recall_id)).user_id == "ann"
+
+
+async def test_many_at_once_are_all_recorded(app: App, ann: Principal) -> None:
+    asked = (app.recaller.recall(ann, Recall(query="cat")) for _ in range(MAX_BEHIND + 200))
+    answers = await asyncio.gather(*asked)
+    await app.behind.settled()
+    for answer in answers[:: len(answers) // 10]:
+        await app.recaller.recalled(ann.scope, answer.recall_id)
+
+
+@pytest.mark.parametrize("failure", [Unavailable("the database does not answer"), RuntimeError("unforeseen")])
+async def test_what_cannot_be_recorded_is_counted_and_does_not_stop_what_follows(
+    app: App, ann: Principal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    before = lost(app)
+
+    async def fail(*_: Any) -> Any:
+        raise failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "record", fail)
+        answer = await app.recaller.recall(ann, Recall(query="cat"))
+        await app.behind.settled()
+        assert lost(app) == before + 1
+        with pytest.raises(NotFound):
+            await app.recaller.recalled(ann.scope, answer.recall_id)
+    answer = await app.recaller.recall(ann, Recall(query="cat"))
+    assert (await app.recaller.recalled(ann.scope, answer.recall_id)).user_id == "ann"
+    assert lost(app) == before + 1
+
+
+async def test_nothing_waits_for_what_is_not_behind(app: App, ann: Principal) -> None:
+    await app.behind.settled()
+    with pytest.raises(NotFound):
+        await app.recaller.recalled(ann.scope, uuid4())
