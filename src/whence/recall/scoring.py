@@ -170,6 +170,12 @@ class _Signals:
 
     def neighbours(self) -> list[Floats]:
         corpus, own, rarity = self._corpus, self._seen.by_memory, self._rarity
+        if not corpus.sessions:
+            # Nothing has a neighbour, so each is its own window and its own session.
+            words = bm25(own, corpus.words.rows, rarity)
+            passages = self._best_passage(self._passage_words() + self._passage_near())
+            likeness, _ = self._meaning()
+            return [words, words, words, passages, likeness, likeness]
         before, after = corpus.before.rows, corpus.after.rows
         before2, after2 = _step(before), _step(after)
         # A column of zeros at the end stands for a neighbour that is not there.
@@ -228,18 +234,17 @@ class _Signals:
         if not asked.words or not len(corpus.term_vectors):
             return total
         likeness = asked.word_vectors @ corpus.term_vectors.rows.T
-        for row, rarity in enumerate(self._rarity):
-            close = np.flatnonzero(likeness[row] > NEAR)
-            if not len(close):
-                continue
-            values = likeness[row, close]
-            order = np.argsort(values)
-            found, given = corpus.postings.of_all(close[order], values[order])
-            best = np.zeros(len(total), np.float32)
-            # The likest is written last.
-            best[found] = given
-            best[self._seen.counts[row] > 0] = 0
-            total += rarity * best
+        rows, terms = np.nonzero(likeness > NEAR)
+        if not len(rows):
+            return total
+        values = likeness[rows, terms]
+        # The likest of a word comes last, and is what stays.
+        order = np.lexsort((values, rows))
+        best = np.zeros(self._seen.counts.shape, np.float32)
+        found, given, of_word = corpus.postings.of_all(terms[order], values[order], rows[order])
+        best[of_word, found] = given
+        best[self._seen.counts > 0] = 0
+        total += self._rarity @ best
         return total
 
     def _meaning(self) -> tuple[Floats, Floats]:
