@@ -52,14 +52,20 @@ def test_postings_are_what_a_dictionary_would_be(batches: list[list[dict[int, in
             found, counts = postings.of(term)
             assert sorted(zip(found.tolist(), counts.tolist(), strict=True)) == plain.get(term, [])
     values = np.linspace(0.1, 0.9, len(asked), dtype=np.float32)
-    found, given_values = postings.of_all(np.array(asked, np.int64), values)
-    wanted = [(p, v) for term, v in zip(asked, values.tolist(), strict=True) for p, _ in plain.get(term, [])]
-    assert sorted(zip(found.tolist(), given_values.tolist(), strict=True)) == sorted(wanted)
-    # The likest is the last of each passage.
-    best = np.zeros(passage + 1, np.float32)
-    best[found] = given_values
-    for number in range(passage):
-        assert best[number] == max((np.float32(v) for p, v in wanted if p == number), default=0)
+    half = len(asked) // 2
+    rows = [int(place >= half) for place in range(len(asked))]
+    found, given_values, of_row = postings.of_all(np.array(asked, np.int64), values, np.array(rows))
+    wanted = [
+        (r, p, v) for term, v, r in zip(asked, values.tolist(), rows, strict=True) for p, _ in plain.get(term, [])
+    ]
+    assert sorted(zip(of_row.tolist(), found.tolist(), given_values.tolist(), strict=True)) == sorted(wanted)
+    # The likest is the last of each passage in each row.
+    best = np.zeros((2, passage + 1), np.float32)
+    best[of_row, found] = given_values
+    for row in (0, 1):
+        for number in range(passage):
+            likest = max((np.float32(v) for r, p, v in wanted if (r, p) == (row, number)), default=0)
+            assert best[row, number] == likest
 
 
 def linked(corpus: Corpus) -> list[tuple[int, int]]:

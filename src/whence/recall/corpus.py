@@ -108,32 +108,34 @@ class Postings:
             found, counts = np.concatenate([found, late[:, 0]]), np.concatenate([counts, late[:, 1].astype(np.float32)])
         return found, counts
 
-    def of_all(self, terms: npt.NDArray[np.int64], values: Floats) -> tuple[Numbers, Floats]:
-        """The passages of several terms, each with the value of its term; in the order of the terms."""
-        settled = terms[terms < len(self._starts) - 1]
-        starts = self._starts[settled]
-        lengths = self._starts[settled + 1] - starts
-        total = int(lengths.sum())
-        ends = np.cumsum(lengths)
-        index = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
-        found = self._passages[index]
-        given = np.repeat(
-            values[: len(settled)] if len(settled) == len(terms) else values[terms < len(self._starts) - 1], lengths
-        )
-        if not self._waiting:
-            return found, given
+    def of_all(
+        self, terms: npt.NDArray[np.int64], values: Floats, rows: npt.NDArray[np.int64]
+    ) -> tuple[Numbers, Floats, npt.NDArray[np.int64]]:
+        """The passages of several terms, each with the value and the row of its term, in the order of the terms.
+
+        In each row values grow, so that what is written last there is the greatest."""
+        starts, ends = self._ranges(terms)
+        lengths = ends - starts
+        past = np.cumsum(lengths)
+        index = np.arange(int(past[-1])) + np.repeat(starts - (past - lengths), lengths)
+        found, given, of_row = self._passages[index], np.repeat(values, lengths), np.repeat(rows, lengths)
         late = [
-            (passage, value)
-            for term, value in zip(terms.tolist(), values.tolist(), strict=True)
+            (passage, place)
+            for place, term in enumerate(terms.tolist() if self._waiting else ())
             for passage, _ in self._waiting.get(term, ())
         ]
         if not late:
-            return found, given
-        more = np.array(late, np.float64)
-        found = np.concatenate([found, more[:, 0].astype(np.int32)])
-        given = np.concatenate([given, more[:, 1].astype(np.float32)])
-        order = np.argsort(given, kind="stable")
-        return found[order], given[order]
+            return found, given, of_row
+        passages, places = np.array(late, np.int64).T
+        found = np.concatenate([found, passages.astype(np.int32)])
+        given, of_row = np.concatenate([given, values[places]]), np.concatenate([of_row, rows[places]])
+        order = np.lexsort((given, of_row))
+        return found[order], given[order], of_row[order]
+
+    def _ranges(self, terms: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where the passages of terms begin and end; nowhere for those that wait."""
+        last = len(self._starts) - 1
+        return self._starts[np.minimum(terms, last)], self._starts[np.minimum(terms + 1, last)]
 
     def _range(self, term: int) -> tuple[int, int]:
         if term + 1 >= len(self._starts):

@@ -18,6 +18,8 @@ from whence.recall.corpus import Corpus, Entry
 MAX_HELD_BYTES = 512 * 1024 * 1024
 OUTDATED_SECONDS = 60.0
 """While vectors are replaced, what is held is read again so often."""
+MAX_SEARCHED = 100_000
+"""Memories of one owner that a question is compared with: the newest."""
 LOADED_AT_ONCE = 2_000
 ADDED_AT_ONCE = 50
 """More than these are read beside the event loop."""
@@ -88,6 +90,8 @@ class Corpora:
     async def load(self, scope: Scope, held: Held) -> None:
         """Reads what was told since it was read last."""
         async with held.turn:
+            if not held.is_loaded:
+                held.corpus.until = await self._before_newest(scope, held.owner)
             while True:
                 async with self._database.transaction(scope) as tx:
                     statement = _SQL["entries_of_all" if held.owner is None else "entries_of_owner"]
@@ -99,6 +103,13 @@ class Corpora:
             held.is_loaded = True
             held.loaded_at = time.monotonic()
         self._make_room(held)
+
+    async def _before_newest(self, scope: Scope, owner: str | None) -> int:
+        statement = _SQL["before_newest_of_all" if owner is None else "before_newest"]
+        async with self._database.transaction(scope) as tx:
+            values = scope.values(owner=owner, limit=MAX_SEARCHED)
+            row = await (await tx.execute(statement, values)).fetchone()
+        return row[0] if row else 0
 
     def _make_room(self, kept: Held) -> None:
         total = sum(held.corpus.nbytes for held in self._held.values())

@@ -15,6 +15,17 @@ WHERE m.workspace_id = %(workspace_id)s::text AND m.owner = %(owner)s::text AND 
   AND m.deleted_at IS NULL
 ORDER BY m.position LIMIT %(limit)s::bigint;
 
+-- name: before_newest
+-- The position before the newest ones of an owner; nothing where there are not so many.
+SELECT m.position FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s::text AND m.owner = %(owner)s::text
+ORDER BY m.position DESC OFFSET %(limit)s::bigint LIMIT 1;
+
+-- name: before_newest_of_all
+SELECT e.global_position FROM whence.events e
+WHERE e.workspace_id = %(workspace_id)s::text AND e.event_type = 'memory.remembered'
+ORDER BY e.global_position DESC OFFSET %(limit)s::bigint LIMIT 1;
+
 -- name: entries_of_all
 -- By the events that told them, which are in order.
 SELECT {entry} FROM whence.events e

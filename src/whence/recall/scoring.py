@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from whence.memory.writing import GIVEN_EMBEDDER
 from whence.recall.corpus import NOBODY, Corpus, Floats, space_of
 from whence.recall.words import Word
 from whence.wire import Channel, Intent
@@ -31,6 +32,7 @@ MOST_WORDS = 64
 class _Weights(msgspec.Struct, forbid_unknown_fields=True):
     channels: dict[Channel, dict[str, float]]
     intents: dict[Intent, dict[Channel, float]]
+    models: dict[Channel, dict[str, float]]
 
 
 _READ: Final = msgspec.convert(tomllib.loads((resources.files("whence.recall") / "weights.toml").read_text()), _Weights)
@@ -81,11 +83,7 @@ def score(
         return Scored(np.zeros(total, np.float32), {}, np.zeros(total, np.bool_))
     mean = compared.mean(axis=1, keepdims=True)
     spread = compared.std(axis=1, keepdims=True)
-    favoured = {} if asked.intent is None else INTENTS.get(asked.intent, {})
-    weights = np.array(
-        [[weight * favoured.get(channel, 1.0)] for channel in wanted for weight in WEIGHTS[channel].values()],
-        np.float32,
-    )
+    weights = _weights(asked, wanted)
     weighed = (signals - mean) * np.divide(weights, spread, out=np.zeros_like(spread), where=spread > 1e-6)
     parts: dict[Channel, Floats] = {}
     row = 0
@@ -96,6 +94,17 @@ def score(
     telling = [row for row, name in enumerate(name for c in wanted for name in WEIGHTS[c]) if name in _TELLING]
     is_evident: npt.NDArray[np.bool_] = np.any(signals[telling] > _LEAST_EVIDENCE, axis=0)
     return Scored(weighed.sum(axis=0), parts, is_evident)
+
+
+def _weights(asked: Asked, channels: Sequence[Channel]) -> Floats:
+    """A row for each signal of the channels."""
+    by_model = asked.vectors.keys() - {asked.passage_embedder, GIVEN_EMBEDDER}
+    favoured = {} if asked.intent is None else INTENTS.get(asked.intent, {})
+    found: list[list[float]] = []
+    for channel in channels:
+        named = WEIGHTS[channel] | (_READ.models.get(channel, {}) if by_model else {})
+        found += [[weight * favoured.get(channel, 1.0)] for weight in named.values()]
+    return np.array(found, np.float32)
 
 
 class _Seen(NamedTuple):
@@ -161,6 +170,12 @@ class _Signals:
 
     def neighbours(self) -> list[Floats]:
         corpus, own, rarity = self._corpus, self._seen.by_memory, self._rarity
+        if not corpus.sessions:
+            # Nothing has a neighbour, so each is its own window and its own session.
+            words = bm25(own, corpus.words.rows, rarity)
+            passages = self._best_passage(self._passage_words() + self._passage_near())
+            likeness, _ = self._meaning()
+            return [words, words, words, passages, likeness, likeness]
         before, after = corpus.before.rows, corpus.after.rows
         before2, after2 = _step(before), _step(after)
         # A column of zeros at the end stands for a neighbour that is not there.
@@ -219,18 +234,17 @@ class _Signals:
         if not asked.words or not len(corpus.term_vectors):
             return total
         likeness = asked.word_vectors @ corpus.term_vectors.rows.T
-        for row, rarity in enumerate(self._rarity):
-            close = np.flatnonzero(likeness[row] > NEAR)
-            if not len(close):
-                continue
-            values = likeness[row, close]
-            order = np.argsort(values)
-            found, given = corpus.postings.of_all(close[order], values[order])
-            best = np.zeros(len(total), np.float32)
-            # The likest is written last.
-            best[found] = given
-            best[self._seen.counts[row] > 0] = 0
-            total += rarity * best
+        rows, terms = np.nonzero(likeness > NEAR)
+        if not len(rows):
+            return total
+        values = likeness[rows, terms]
+        # The likest of a word comes last, and is what stays.
+        order = np.lexsort((values, rows))
+        best = np.zeros(self._seen.counts.shape, np.float32)
+        found, given, of_word = corpus.postings.of_all(terms[order], values[order], rows[order])
+        best[of_word, found] = given
+        best[self._seen.counts > 0] = 0
+        total += self._rarity @ best
         return total
 
     def _meaning(self) -> tuple[Floats, Floats]:
