@@ -11,7 +11,7 @@ import httpx
 from conftest import Workspace
 from samples import event
 from whence.app import App
-from whence.wire import Fact, Recall, Remember
+from whence.wire import Assemble, Fact, Feedback, Recall, RecallFilters, Remember
 
 OTHER = "kept-by-bob"
 
@@ -78,8 +78,16 @@ async def _remember(app: App, workspace: Workspace, who: str, mark: Any) -> None
         fact = Fact(mark(), mark(), mark(), 0.9)
         await app.memory.remember(person, Remember(**where, kind="semantic", text=f"Fact {mark()}", fact=fact))
         await app.memory.remember(person, Remember(**where, kind="procedural", text=f"Do {mark()}", key=mark()))
-        await app.memory.remember(person, Remember(**where, kind="episodic", text=f"{mark()} was there"))
+        spoken = Remember(**where, kind="episodic", text=f"{mark()} was there", speaker=mark(), role="user")
+        await app.memory.remember(person, spoken)
         await app.recaller.recall(person, Recall(agent=agent, subject=mark(), top_k=5))
+        asked = Recall(
+            query=f"Was {mark()} there with {spoken.speaker}?", filters=RecallFilters(speaker=spoken.speaker)
+        )
+        recalled = await app.recaller.recall(person, asked)
+        await app.recaller.feedback(person, recalled.recall_id, Feedback(helpful=(recalled.hits[0].memory_id,)))
+        await app.assembler.assemble(person, Assemble(agent, "one", f"Who is {mark()}?"))
+        await app.behind.settled()
     forgotten = await app.memory.remember(
         person, Remember(agent="gateway", tier="persistent", kind="semantic", text=f"Gone {mark()}")
     )

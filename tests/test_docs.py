@@ -38,6 +38,7 @@ from whence.gateway import http
 from whence.gateway.graph import ContextRequest
 from whence.gateway.openapi import document
 from whence.ledger.leaves import Leaf
+from whence.recall.scoring import INTENTS, WEIGHTS
 from whence.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -176,7 +177,9 @@ def limit_constants() -> Iterator[tuple[str, float]]:
 
 def test_every_limit_is_documented_with_its_value() -> None:
     documented = {
-        name: row for name, row in rows(text_of("reference/limits.md")).items() if re.search(r"\.[A-Z_]+$", name)
+        name: row
+        for name, row in rows(text_of("reference/limits.md")).items()
+        if re.search(r"\.[A-Z][A-Z0-9_]*$", name)
     }
     constants = dict(limit_constants())
     assert set(documented) == set(constants)
@@ -250,6 +253,27 @@ def test_every_field_of_an_event_is_documented() -> None:
     assert set(fields) == set(wire.Event.__struct_fields__)
     required = {name for name in fields if fields[name][1] == "yes"}
     assert required == {"event_id", "event_type", "occurred_at", "session_id", "trace_id"}
+
+
+def test_every_field_of_recall_and_every_weight_is_documented() -> None:
+    said = text_of("reference/recall.md")
+    told = text_of("reference/memory.md")
+    own = set(wire.Hit.__struct_fields__) - set(wire.StoredMemory.__struct_fields__)
+    for struct in (wire.Recall, wire.RecallFilters, wire.RecallMeta, wire.HitSource, wire.Turn, wire.Assemble,
+                   wire.Assembled, wire.AssembledMeta):  # fmt: skip
+        for name in struct.__struct_fields__:
+            assert f"`{name}`" in said, f"{struct.__name__}.{name}"
+    for name in own:
+        assert f"`{name}`" in said, name
+    for name in wire.Remember.__struct_fields__:
+        assert f"`{name}`" in told, name
+    signals = rows(sections(said)["What a score means"])
+    assert {name: (row[1].strip("`"), float(row[2])) for name, row in signals.items()} == {
+        name: (channel, weight) for channel, weights in WEIGHTS.items() for name, weight in weights.items()
+    }
+    for intent, channels in INTENTS.items():
+        for channel in channels:
+            assert re.search(rf"`{intent}`[^;]*`{channel}`", said), intent
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -14,7 +14,7 @@ from conftest import Workspace
 from samples import event
 from whence import AsyncWhence, Whence, wire
 from whence.app import App
-from whence.errors import Forbidden, NotFound
+from whence.errors import Forbidden, InvalidInput, NotFound
 
 RULE = "A change set is refused by the gate of conformity unless two people of the team have signed its review."
 NOTE: dict[str, Any] = {"agent": "gateway", "tier": "persistent", "kind": "semantic"}
@@ -107,6 +107,40 @@ async def test_a_memory_is_told_read_explained_recalled_and_forgotten(ann: Any) 
     assert await ann.forget(now.memory_id) is None
     assert await ann.forget(now.memory_id) is None
     assert (await ann.recall(subject="Ann")).hits == []
+
+
+async def test_a_question_is_answered_explained_and_judged(ann: Any) -> None:
+    batch = await ann.remember_all(
+        [{**NOTE, "text": text, "speaker": "Ann", "role": "user"} for text in ("The cat is on the sofa", "It rains")]
+    )
+    cat = batch.results[0].remembered.memory_id
+    recalled = await ann.recall(
+        "Where is the cat?", top_k=1, neighbours=1, filters={"speaker": "Ann"}, channels=["words", "vectors"]
+    )
+    assert (type(recalled), type(recalled.hits[0])) == (wire.Recalled, wire.Hit)
+    assert (recalled.hits[0].memory_id, recalled.hits[0].trust) == (cat, "user")
+    filters = wire.RecallFilters(speaker="Eve")
+    assert (await ann.recall("cat", filters=filters, max_tokens=100)).hits == []
+    record = await ann.recalled(recalled.recall_id)
+    assert isinstance(record, wire.RecallRecord)
+    assert record.asked.query == "Where is the cat?"
+    assert [hit.memory_id for hit in record.hits] == [cat]
+    kept = await ann.give_feedback(recalled.recall_id, helpful=[str(cat)])
+    assert (type(kept), kept.changed) == (wire.FeedbackKept, 1)
+    assert (await ann.memory(cat)).importance == pytest.approx(0.55)
+    with pytest.raises(InvalidInput):
+        await ann.give_feedback(recalled.recall_id, unhelpful=[uuid.uuid4()])
+
+
+async def test_what_an_agent_needs_is_assembled(ann: Any) -> None:
+    await ann.remember("The cat is on the sofa", **NOTE)
+    await ann.put_working("gateway", "one", "draft", {"to": "Bob"})
+    await ann.add_workflow("gateway", "triage", "short", {"steps": []})
+    found = await ann.assemble("gateway", "one", query="cat", task_type="triage", session_id="s1", max_tokens=500)
+    assert (type(found), found.working[0].decoded()) == (wire.Assembled, {"to": "Bob"})
+    assert found.hits[0].text == "The cat is on the sofa"
+    assert (await ann.record_outcome(found.workflow.selection_id, 1)).score == 1
+    assert (await ann.assemble("gateway", "two")).text == ""
 
 
 async def test_an_action_holds_what_it_cites(ann: Any) -> None:

@@ -24,12 +24,13 @@ from whence.app import App
 from whence.crypto import LocalKeyProvider
 from whence.db.embedded import SUPERUSER, EmbeddedServer
 from whence.errors import InvalidInput, NotFound
+from whence.gateway.http import build
 from whence.graph.bounds import Bounds
 from whence.graph.rebuild import rebuild as rebuild_graph
 from whence.identity import Principal
 from whence.lifecycle.erasure import STEPS
 from whence.memory.rebuild import rebuild as rebuild_memory
-from whence.wire import Erasure, Fact, Recall, Remember, Removed
+from whence.wire import Erasure, Fact, Feedback, Recall, Remember, Removed
 
 TWICE = f"{OTHER} told twice"
 
@@ -96,7 +97,10 @@ def shown(admin: httpx.Client, workspace_id: str) -> str:
     for where in ({"session_id": "s1"}, {"trace_id": "t1"}):
         ask("/v1/subgraph", **where, text="true", max_nodes=500)
         ask("/v1/prov", **where)
-    said.append(admin.post("/v1/recall", json={"top_k": 500}).text)
+    for asked in ({"top_k": 500}, {"query": "Who was there?", "top_k": 500, "neighbours": 2}):
+        recalled = admin.post("/v1/recall", json=asked).json()
+        said.append(json.dumps(recalled))
+        ask(f"/v1/recalls/{recalled['recall_id']}")
     said.append(admin.post("/v1/context", json={"query": "who is Stone?", "max_nodes": 500}).text)
     return "\n".join(said)
 
@@ -127,6 +131,7 @@ async def two_people(app: App, workspace: Workspace, admin: httpx.Client) -> Mar
     await app.memory.remember(ann, Remember(**where, text=TWICE))
     await app.memory.remember(bob, Remember(**where, text=TWICE))
     await app.recaller.recall(bob, Recall(agent="sdr", top_k=50))
+    await app.behind.settled()
     await live(app, workspace, "bob", lambda: f"{OTHER}-{uuid4()}")
     await app.projector.catch_up(workspace.workspace_id)
     return marks
@@ -165,6 +170,39 @@ async def test_nothing_of_an_erased_person_is_left_and_nobody_else_loses_anythin
     assert admin.get(f"/v1/erasures/{receipt.erasure_id}").json() == json.loads(answer.content)
 
 
+async def test_what_a_process_holds_of_a_person_and_what_was_asked_goes_with_them(
+    app: App, workspace: Workspace
+) -> None:
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    where = {"agent": "sdr", "tier": "persistent", "kind": "episodic"}
+    shared = await app.memory.remember(bob, Remember(**where, text="The cat of Acme"))
+    await app.memory.remember(ann, Remember(**where, text="The cat called Xylander", speaker="Xylander"))
+    own = Remember(agent="gateway", tier="persistent", kind="episodic", text="Xylander is mine")
+    await app.memory.remember(ann, own)
+    recalls = [await app.recaller.recall(who, Recall(query="Where is Xylander?")) for who in (ann, bob)]
+    helpful = Feedback(helpful=(shared.memory_id,))
+    await app.recaller.feedback(ann, (await app.recaller.recall(ann, Recall(query="Acme"))).recall_id, helpful)
+    transport = httpx.ASGITransport(build(app))  # pyright: ignore[reportArgumentType]
+    headers = {"Authorization": f"Bearer {workspace.admin_key}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://whence", headers=headers) as admin:
+        # Not recorded yet when the erasure is asked for.
+        late = await app.recaller.recall(ann, Recall(query="Xylander again"))
+        answer = await admin.post("/v1/erasures", json={"subject_id": "ann"})
+    assert answer.status_code == 200, answer.text
+    held = app.recaller._corpora._held  # pyright: ignore[reportPrivateUsage]
+    assert [name for name in held if name[0] == workspace.workspace_id] == []
+    for recalled in (recalls[0], late):
+        with pytest.raises(NotFound):
+            await app.recaller.recalled(workspace.admin.scope, recalled.recall_id)
+    assert (await app.recaller.recalled(bob.scope, recalls[1].recall_id)).asked.query == "Where is Xylander?"
+    assert (await app.memory.get(bob.scope, shared.memory_id)).importance == 0.5
+    for who in (ann, bob, workspace.admin):
+        found = (await app.recaller.recall(who, Recall(query="Where is Xylander's cat?"))).hits
+        assert [hit.text for hit in found] == ["The cat of Acme"]
+    await app.behind.settled()
+    assert await rebuilt_equal(app, workspace.workspace_id)
+
+
 async def test_what_a_person_did_to_rows_of_others_is_settled(app: App, workspace: Workspace) -> None:
     where = {"agent": "sdr", "tier": "persistent", "kind": "semantic"}
     ann, bob = workspace.user("ann"), workspace.user("bob")
@@ -172,6 +210,7 @@ async def test_what_a_person_did_to_rows_of_others_is_settled(app: App, workspac
     await app.memory.remember(ann, Remember(**where, text="In Oslo", fact=Fact("Acme", "is in", "Oslo", 0.6)))
     for _ in range(3):
         await app.recaller.recall(ann, Recall(agent="sdr", as_of=None, top_k=50))
+    await app.behind.settled()
     ended = await app.memory.get(bob.scope, told.memory_id)
     assert ended.invalid_at is not None
     await app.erasures.erase(workspace.admin, "ann")

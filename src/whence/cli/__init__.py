@@ -17,6 +17,7 @@ from whence.cli import (
     jobs,
     lifecycle,
     memory,
+    recall,
     runs,
     seals,
     sessions,
@@ -38,7 +39,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     help="Memory for AI agents that knows where it came from.",
 )
-for _subject in (doctor, memory, graph, tail, seals, lifecycle, erasure):
+for _subject in (doctor, memory, recall, graph, tail, seals, lifecycle, erasure):
     cli.add_typer(_subject.commands)
 cli.add_typer(users.users, name="user")
 cli.add_typer(users.workspaces, name="workspace")

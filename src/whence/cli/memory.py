@@ -10,6 +10,7 @@ from rich.console import Console
 
 from whence.app import App
 from whence.cli.command import AsUser, Before, InWorkspace, command, moment
+from whence.cli.recall import tell_recall
 from whence.cli.terminal import (
     Pair,
     print_fields,
@@ -21,10 +22,23 @@ from whence.cli.terminal import (
     shown,
     to_minute,
 )
+from whence.db import Scope
+from whence.errors import NotFound
 from whence.memory import MAX_PAGE_MEMORIES
 from whence.memory.profiles import DEFAULT_PROFILE
 from whence.memory.rebuild import MemoryReport, rebuild
-from whence.wire import Explanation, Kind, MemorySource, Recall, Remember, Remembered, StoredMemory, Tier
+from whence.wire import (
+    Explanation,
+    Kind,
+    MemorySource,
+    Recall,
+    RecallRecord,
+    Remember,
+    Remembered,
+    Role,
+    StoredMemory,
+    Tier,
+)
 
 commands = typer.Typer()
 memories = typer.Typer(no_args_is_help=True, help="Memory: what agents remember.")
@@ -45,6 +59,8 @@ async def remember(  # noqa: PLR0913, PLR0917 (options of a command)
     interaction: Annotated[str | None, typer.Option(help="The thread, for that tier.")] = None,
     world: Annotated[str | None, typer.Option(help="The world whose canon it must not repeat.")] = None,
     key: Annotated[str | None, typer.Option(help="What a procedure is for.")] = None,
+    speaker: Annotated[str | None, typer.Option(help="Whose words they are.")] = None,
+    role: Annotated[Role | None, typer.Option(help="What the speaker is.")] = None,
 ) -> None:
     """Remember something."""
     request = Remember(
@@ -57,6 +73,8 @@ async def remember(  # noqa: PLR0913, PLR0917 (options of a command)
         interaction_id=interaction,
         world_id_context=world,
         key=key,
+        speaker=speaker,
+        role=role,
     )
     done = await call.app.memory.remember(await call.principal(), request)
     if call.as_json:
@@ -77,13 +95,26 @@ def tell_remembered(done: Remembered) -> None:
 
 
 @command(commands, "explain")
-async def explain(call: AsUser, memory: MemoryId) -> None:
-    """Why a memory is believed, since when, and who says so."""
-    told = await call.app.memory.explain((await call.principal()).scope, memory)
+async def explain(
+    call: AsUser, named: Annotated[UUID, typer.Argument(metavar="ID", help="The id of a memory or of a recall.")]
+) -> None:
+    """Why a memory is believed, since when, and who says so; or what a recall asked and why it found what it did."""
+    scope = (await call.principal()).scope
+    recalled = await _recalled(call.app, scope, named)
+    told = await call.app.memory.explain(scope, named) if recalled is None else None
     if call.as_json:
-        print_json(told)
-    else:
+        print_json(told or recalled)
+    elif told is not None:
         _tell(Console(highlight=False, soft_wrap=True), told)
+    elif recalled is not None:
+        await tell_recall(call.app, scope, recalled)
+
+
+async def _recalled(app: App, scope: Scope, named: UUID) -> RecallRecord | None:
+    try:
+        return await app.recaller.recalled(scope, named)
+    except NotFound:
+        return None
 
 
 def _tell(console: Console, told: Explanation) -> None:
@@ -217,6 +248,8 @@ def _show(memory: StoredMemory) -> None:
         ("recorded", f"{to_minute(memory.recorded_at)} UTC, position {memory.position}"),
         ("told", _times(memory.told_count)),
         ("said by", memory.said_by),
+        ("speaker", memory.speaker),
+        ("role", memory.role),
         ("recalled", accessed and f"{_times(memory.access_count)}, last {to_minute(accessed)} UTC"),
         ("replaced by", memory.invalidated_by or memory.superseded_by),
         ("forgotten", memory.deleted_at and f"{to_minute(memory.deleted_at)} UTC"),
