@@ -98,6 +98,10 @@ def test_a_receipt_is_verified_from_its_file(tmp_path: Path) -> None:
     good = whence("erase", "--verify", tmp_path / name, "--data-dir", data_dir)
     assert (good.returncode, "DIFFERS" in good.stdout) == (0, False)
     receipt = json.loads(erased.stdout)
+    for more in ({**receipt, "kept": []}, {**receipt, "removed": {"users": {**receipt["removed"]["users"], "x": 1}}}):
+        (tmp_path / name).write_text(json.dumps(more))
+        told_more = whence("erase", "--verify", tmp_path / name, "--data-dir", data_dir)
+        assert (told_more.returncode, "was changed" in told_more.stderr) == (1, True)
     receipt["removed"]["users"]["count"] = 7
     (tmp_path / name).write_text(json.dumps(receipt))
     bad = whence("erase", "--verify", tmp_path / name, "--data-dir", data_dir)

@@ -28,7 +28,7 @@ _BYTES = b"""
 SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
 WHERE relnamespace = 'whence'::regnamespace AND relkind = 'r'
 """
-CLEARING_VERSION = 180_000
+_CLEARING_VERSION = 180_000
 """The first Postgres that lets the owner of a table drop its samples."""
 
 # Of a table that is empty no samples are taken anew: those of rows that are gone would stay. Indexes on expressions
@@ -82,7 +82,7 @@ def purge(owner: str, data_dir: Path | None, on_progress: Progress) -> Purged:
                 raise DatabaseError(f"the tables cannot be rewritten: {skipped[0]}; give the owner's URL")
             # The samples of the planner hold values of columns. They were taken anew; here are the old ones.
             conn.execute("VACUUM (FULL) pg_catalog.pg_statistic, pg_catalog.pg_statistic_ext_data")
-            if conn.info.server_version < CLEARING_VERSION:
+            if conn.info.server_version < _CLEARING_VERSION:
                 skipped.append(_BEFORE_CLEARING)
             after = _asked(conn, _BYTES)
     except psycopg.errors.InsufficientPrivilege as error:
@@ -109,7 +109,7 @@ def _rewrite(conn: Connection, tables: list[str], on_progress: Progress) -> None
 def _drop_samples(conn: Connection, table: str) -> None:
     values = {"table": f"whence.{table}"}
     with conn.transaction():
-        if conn.info.server_version >= CLEARING_VERSION:
+        if conn.info.server_version >= _CLEARING_VERSION:
             conn.execute(_CLEAR, values)
         for schema, name, definition, target in conn.execute(_TOGETHER, values).fetchall():
             made = sql.Identifier(schema, name)

@@ -230,12 +230,23 @@ SELECT workspace_id FROM whence.workspaces ORDER BY workspace_id;
 -- For the rest of the transaction: it may delete payloads, keys and accounts of its workspace too.
 SET LOCAL ROLE whence_eraser;
 
+-- name: erase_alone
+-- Whoever writes what they have read of payloads ends first, or finds them gone.
+SELECT pg_advisory_xact_lock(hashtextextended('whence erases ' || %(workspace_id)s::text, 0));
+
 -- name: erase_rows
 SELECT whence.erase_rows(%(workspace_id)s, %(subject_id)s, %(subject_hash)s);
 
 -- name: add_unsettled
 INSERT INTO whence.erasures_unsettled (workspace_id, erasure_id, since, shredded)
 VALUES (%(workspace_id)s, %(erasure_id)s, %(now)s, %(shredded)s::jsonb);
+
+-- name: is_unsettled
+SELECT EXISTS (
+    SELECT FROM whence.erasures_unsettled u
+    JOIN whence.erasures e ON e.workspace_id = u.workspace_id AND e.erasure_id = u.erasure_id
+    WHERE u.workspace_id = %(workspace_id)s AND e.subject_hash = %(subject_hash)s
+);
 
 -- name: unsettled
 SELECT erasure_id, shredded FROM whence.erasures_unsettled WHERE workspace_id = %(workspace_id)s ORDER BY since;
