@@ -192,6 +192,21 @@ END $$;
 
 ALTER FUNCTION whence.effect_erase_subject(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_forget_removed(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    changed integer;
+BEGIN
+    UPDATE whence.memories m SET archived_at = at
+    WHERE m.workspace_id = in_workspace AND m.memory_id = (document->>'memory_id')::uuid AND m.archived_at IS NULL
+      AND m.deleted_at IS NOT NULL;
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    RETURN jsonb_build_object('changed', changed);
+END $$;
+
+ALTER FUNCTION whence.effect_forget_removed(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_record_action(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -1924,6 +1939,8 @@ CREATE INDEX memories_in_order ON whence.memories USING btree (owner, workspace_
 CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, conflict_key) WHERE ((conflict_key IS NOT NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
 
 CREATE UNIQUE INDEX memories_same_text ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, body_hash) WHERE ((kind <> 'episodic'::text) AND (conflict_key IS NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
+
+CREATE INDEX memories_told_before ON whence.memories USING btree (body_hash, workspace_id) WHERE ((kind = 'semantic'::text) AND (tier <> 'persistent'::text) AND (conflict_key IS NULL));
 
 CREATE INDEX memory_sources_by_event ON whence.memory_sources USING btree (event_id, workspace_id);
 

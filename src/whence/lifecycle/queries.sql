@@ -40,28 +40,82 @@ SELECT DISTINCT s.workspace_id FROM whence.sessions s
 WHERE s.closed_at IS NULL
   AND (s.ended_at IS NOT NULL OR s.last_activity_at <= %(now)s::timestamptz - make_interval(days => s.idle_days));
 
--- name: rows_of_stretch
--- What ends with its session, and whether an action holds it; with the number of sources that agree on what it says, in
--- this session and elsewhere.
-SELECT m.memory_id, m.tier, m.kind, m.subject_id, whence.is_held(m.workspace_id, m.memory_id), (
-    SELECT count(DISTINCT (c.role, c.source)) FROM whence.memory_sources c
-    WHERE c.workspace_id = m.workspace_id AND c.memory_id IN (
-        SELECT m.memory_id
-        UNION ALL
-        SELECT o.memory_id FROM whence.memories o
-        WHERE o.conflict_key = m.conflict_key AND o.workspace_id = m.workspace_id AND o.owner = m.owner
-          AND o.agent = m.agent AND o.object_key = m.object_key AND o.kind = m.kind AND o.deleted_at IS NULL
-    )
-)
+-- fragment: rows_of_stretch
+-- What ends with its session.
 FROM whence.memories m
 WHERE m.session_id = %(session_id)s AND m.workspace_id = %(workspace_id)s AND m.position >= %(first)s::bigint
   AND m.position <= %(until)s::bigint AND m.owner = %(owner)s AND m.agent = %(agent)s
   AND m.tier <> 'persistent' AND m.deleted_at IS NULL AND m.archived_at IS NULL
-ORDER BY m.position LIMIT %(limit)s::bigint;
+ORDER BY m.position LIMIT %(limit)s::bigint
+
+-- name: rows_of_stretch
+-- With whether an action holds it.
+SELECT m.memory_id, m.tier, m.kind, m.subject_id, whence.is_held(m.workspace_id, m.memory_id) {rows_of_stretch};
+
+-- name: tellings
+-- Of each semantic row: what was told of the same thing by whom it is the memory of, in any session and tier, the last
+-- ones first; whether it says the same; and by which sources, as many as make a difference. What a close has removed is
+-- there until it is disposed of, and counts; what somebody forgot does not.
+SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid_at, ARRAY(
+    SELECT c.role || ' ' || c.source FROM whence.memory_sources c
+    WHERE c.workspace_id = %(workspace_id)s AND c.memory_id = o.memory_id LIMIT %(sources)s::bigint
+)
+FROM (SELECT m.* {rows_of_stretch}) m
+CROSS JOIN LATERAL (
+    SELECT o.memory_id, o.position, o.object_key IS NOT DISTINCT FROM m.object_key AS is_same,
+        o.tier = 'persistent' AS is_persistent, o.valid_at
+    FROM (
+        SELECT * FROM whence.memories o
+        WHERE o.conflict_key = m.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner
+          AND o.agent = m.agent AND o.kind = 'semantic'
+        UNION ALL
+        SELECT * FROM whence.memories o
+        WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
+          AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
+          AND o.tier <> 'persistent'
+        UNION ALL
+        SELECT * FROM whence.memories o
+        WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
+          AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
+          AND o.tier = 'persistent' AND o.anchor = '' AND o.archived_at IS NULL AND o.deleted_at IS NULL
+          AND o.invalid_at IS NULL AND o.superseded_at IS NULL
+    ) o
+    WHERE o.invalid_at IS NULL AND o.stripped_at IS NULL AND (o.deleted_at IS NULL OR (o.archived_at IS NULL AND EXISTS (
+        SELECT FROM whence.sessions s
+        WHERE s.workspace_id = o.workspace_id AND s.owner = o.owner AND s.agent = o.agent
+          AND s.session_id = o.session_id AND s.closed_at = o.deleted_at
+    )))
+    ORDER BY o.position DESC LIMIT %(tellings)s::bigint
+) o
+WHERE m.kind = 'semantic';
+
+-- name: becoming
+-- For each of these documents that repeats a memory, that memory: what whence.memory_remember will find.
+SELECT r.event_id, o.memory_id
+FROM jsonb_populate_recordset(NULL::whence.remembered, %(documents)s::jsonb) r
+CROSS JOIN LATERAL (
+    SELECT o.memory_id FROM whence.memories o
+    WHERE o.conflict_key = r.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = coalesce(r.user_id, '')
+      AND o.agent = r.agent AND o.tier = r.tier AND o.kind = r.kind AND o.object_key = r.object_key
+      AND o.archived_at IS NULL AND o.superseded_at IS NULL AND o.deleted_at IS NULL
+      AND o.valid_at <= coalesce(r.valid_at, 'infinity')
+      AND (o.invalid_at IS NULL OR o.invalid_at > coalesce(r.valid_at, 'infinity'))
+    UNION ALL
+    SELECT o.memory_id FROM whence.memories o
+    WHERE r.conflict_key IS NULL AND o.body_hash = decode(r.body_hash, 'hex') AND o.workspace_id = %(workspace_id)s
+      AND o.owner = coalesce(r.user_id, '') AND o.agent = r.agent AND o.tier = r.tier AND o.anchor = ''
+      AND o.kind = r.kind AND o.kind <> 'episodic' AND o.conflict_key IS NULL AND o.archived_at IS NULL
+      AND o.deleted_at IS NULL AND o.invalid_at IS NULL AND o.superseded_at IS NULL
+    LIMIT 1
+) o;
+
+-- name: memories_there
+SELECT m.memory_id FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND m.deleted_at IS NULL;
 
 -- name: texts_of
 SELECT m.memory_id, m.body, m.subject_id, m.world_id_context, m.fact_subject, m.fact_predicate, m.fact_object,
-    m.confidence, m.importance, m.valid_at
+    m.confidence, m.importance
 FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[])
 ORDER BY m.position;

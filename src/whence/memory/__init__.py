@@ -303,12 +303,15 @@ class Memory:
     async def forget(self, principal: Principal, memory_id: UUID) -> None:
         """It is no longer found. What it said and where it came from stays for who asks for its history."""
         memory = await self.get(principal.scope, memory_id)
-        if memory.deleted_at is not None:
+        is_removed = memory.deleted_at is not None and memory.archived_at is None and memory.tier != "persistent"
+        if memory.deleted_at is not None and not is_removed:
             return
         if memory.user_id is None and not principal.is_admin and memory.said_by != principal.user_id:
             raise Forbidden("the memory is the workspace's: who told it or an administrator can forget it")
         event = self._own.event(principal, uuid4(), "memory.forgotten", memory.agent, memory.session_id, memory_id)
-        await self._own.record(principal, event, {"effect": "forget", "memory_id": memory_id})
+        # What only its session's close has removed still counts as said.
+        effect = "forget_removed" if is_removed else "forget"
+        await self._own.record(principal, event, {"effect": effect, "memory_id": memory_id})
 
     async def _get(self, tx: Tx, scope: Scope, memory_id: UUID) -> StoredMemory:
         values = scope.values(memory_id=memory_id)
