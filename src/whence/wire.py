@@ -623,7 +623,7 @@ class ActionPage(msgspec.Struct, frozen=True):
 
 
 Entity = Literal["memory", "scoped_memory"]
-Timer = Literal["recorded_at", "invalid_at", "none"]
+Timer = Literal["recorded_at", "invalid_at", "archived_at", "none"]
 Disposal = Literal["HARD_DELETE", "STRIP_PAYLOAD", "RETAIN_METADATA"]
 RetentionState = Literal["ACTIVE", "REFERENCED", "ORPHANED", "TOMBSTONED"]
 Temperature = Literal["hot", "warm", "cold"]
