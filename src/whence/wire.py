@@ -515,6 +515,8 @@ class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
     told_at: datetime
     event: StoredEvent | None = None
     """The envelope of an event that it was derived from, where the caller may see it."""
+    told_by: str | None = None
+    """Who told the memory that it was derived from, where the caller may see it; `said_by` derived this one from it."""
 
 
 class MemoryRecall(msgspec.Struct, frozen=True):

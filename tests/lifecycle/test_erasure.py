@@ -564,3 +564,22 @@ async def test_what_was_closed_learnt_archived_and_disposed_of_is_forgotten_too(
     archives = later.settings.archive_path
     assert [file for file in archives.rglob("*") if file.is_file()]
     assert not any(MARKED.encode() in file.read_bytes() for file in archives.rglob("*") if file.is_file())
+
+
+async def test_what_only_an_action_of_the_person_held_stays_as_an_envelope_that_nothing_holds(
+    later: App, workspace: Workspace, moment: Time
+) -> None:
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    kept = await later.memory.remember(ann, Remember(agent="sdr", tier="persistent", kind="semantic", text="Ann's"))
+    other = await later.memory.remember(bob, Remember(agent="sdr", tier="persistent", kind="episodic", text="Bob's"))
+    await later.actions.record(ann, "rule.promoted", [kept.memory_id, other.memory_id])
+    receipt = await later.erasures.erase(workspace.admin, "ann")
+    assert receipt.held == [kept.memory_id]
+    states = [await later.retention.of(workspace.admin.scope, each.memory_id) for each in (kept, other)]
+    assert [(each.state, each.held_by) for each in states] == [("TOMBSTONED", []), ("ACTIVE", [])]
+    moment.pass_by(days=31)
+    await later.retention.apply(workspace.workspace_id)
+    left = await later.memory.get(workspace.admin.scope, kept.memory_id)
+    assert (left.text, left.agent) == ("", "sdr")
+    assert await rebuilt_equal(later, workspace.workspace_id)
+    assert [check for check in await later.erasures.verify(receipt) if not check.ok] == []

@@ -311,6 +311,18 @@ async def test_a_close_that_meets_an_erasure_says_nothing_of_whom_was_erased(
     assert await nothing_differs(later, workspace)
 
 
+async def test_who_told_what_was_promoted_is_told_and_not_only_who_promoted_it(
+    later: App, workspace: Workspace
+) -> None:
+    for session in ("s1", "s2"):
+        request = msgspec.structs.replace(said(session), user_id="ann")
+        await later.memory.remember(workspace.admin, request)
+        await later.sessions.close(workspace.admin, session)
+    [kept] = await held(later, workspace.user("ann"))
+    explained = await later.memory.explain(workspace.admin.scope, kept.memory_id)
+    assert {(source.told_by, source.said_by) for source in explained.sources} == {("admin", "whence")}
+
+
 async def test_a_close_that_is_repeated_gives_the_same_report(later: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     await tell(later, ann, "s1", "one thing")

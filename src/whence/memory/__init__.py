@@ -274,7 +274,8 @@ class Memory:
             named = [UUID(row[0]) for row in rows if row[1] != "told"]
             envelopes = await self._ledger.named(tx, scope, named) if named else {}
             seen = dict(await (await tx.execute(_SQL["known_sources"], scope.values(ids=named))).fetchall())
-        sources = [_source(row, envelopes, seen) for row in rows]
+            tellers = dict(await (await tx.execute(_SQL["tellers_of"], scope.values(ids=named))).fetchall())
+        sources = [_source(row, envelopes, seen, tellers) for row in rows]
         return Explanation(
             memory,
             _told(memory, sources),
@@ -522,13 +523,15 @@ def _page(found: list[StoredMemory], limit: int) -> MemoryPage:
     return MemoryPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
 
 
-def _source(row: tuple[Any, ...], envelopes: dict[UUID, StoredEvent], seen: dict[UUID, bool]) -> MemorySource:
+def _source(
+    row: tuple[Any, ...], envelopes: dict[UUID, StoredEvent], seen: dict[UUID, bool], tellers: dict[UUID, str | None]
+) -> MemorySource:
     """An id that the caller may not see is told as somebody else's."""
     source, role = row[:2]
     if role == "told":
         return MemorySource(*row)  # pyright: ignore[reportCallIssue] (a row is Any)
     shown = source if UUID(source) in seen else "somebody else's"
-    return MemorySource(shown, *row[1:], envelopes.get(UUID(source)))  # pyright: ignore[reportCallIssue]
+    return MemorySource(shown, *row[1:], envelopes.get(UUID(source)), tellers.get(UUID(source)))  # pyright: ignore[reportCallIssue]
 
 
 def _missing(request: Remember, known: dict[UUID, bool]) -> FieldError | None:
