@@ -1,5 +1,6 @@
 """`whence eval`: how well recall answers the questions of a set, for people."""
 
+import shutil
 import signal
 import tempfile
 from collections.abc import Generator
@@ -72,6 +73,8 @@ def evaluation(  # noqa: PLR0913, PLR0917 (options of a command)
         raise typer.BadParameter("--embedder is for a throwaway Whence: a server has its own")
     if url is not None and not yes:
         raise typer.BadParameter("--url stores throwaway users at that server and erases them: say --yes to that")
+    # Like Ctrl-C, so that whoever ends it leaves nothing behind either way.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     questions = Dataset(dataset)
     if out is not None:
         _make(out)
@@ -99,20 +102,22 @@ def _throwaway(embedder: str | None) -> Generator[Places]:
     """A Whence in a folder of its own, which has nothing to do with the user's and is gone afterwards."""
     # Variables may name the user's database and keys. What is said of embedders is meant to be measured.
     leave_variables(*(() if embedder else ("embedder",)), "embedder_url", "embedder_key", "embedder_dimension")
-    with tempfile.TemporaryDirectory(prefix="whence-eval-", ignore_cleanup_errors=True) as made:
-        data_dir = Path(made, "data")
-        try:
-            # Held here, the database outlives the users, of whom one after the other opens it.
-            with embedded.start(data_dir):
-                if embedder is not None:
-                    setting = msgspec.json.encode(embedder).decode()
-                    (data_dir / CONFIG_FILE).write_text(f"embedder = {setting}\n", "utf-8")
-                yield inside(data_dir)
-        finally:
-            # Who presses Ctrl-C twice wants it to end, and it does; not to leave a database behind.
-            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-            embedded.wait_until_stopped(data_dir, STOP_SECONDS)
-            signal.signal(signal.SIGINT, before)
+    made = Path(tempfile.mkdtemp(prefix="whence-eval-"))
+    data_dir = made / "data"
+    try:
+        # Held here, the database outlives the users, of whom one after the other opens it.
+        with embedded.start(data_dir):
+            if embedder is not None:
+                setting = msgspec.json.encode(embedder).decode()
+                (data_dir / CONFIG_FILE).write_text(f"embedder = {setting}\n", "utf-8")
+            yield inside(data_dir)
+    finally:
+        # Who presses Ctrl-C twice wants it to end, and it does; not to leave a database behind.
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        embedded.wait_until_stopped(data_dir, STOP_SECONDS)
+        shutil.rmtree(made, ignore_errors=True)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,10 @@ from typing import Final
 from whence.evaluation import EVERYTHING, Group, Report
 from whence.evaluation.scores import Figure
 
-_SHOWN: Final = (("recall@10", "evidence among the first 10"), ("ndcg@10", "NDCG@10: the same, the higher the better"))
+_SHOWN: Final = (
+    ("recall@10", "Recall@10: how much of the evidence is among the first 10 results"),
+    ("ndcg@10", "NDCG@10: the same, weighed by how high it stands"),
+)
 _COLOURS: Final = ("#1d4ed8", "#f59e0b", "#0f766e", "#be185d", "#9333ea", "#64748b", "#65a30d", "#b91c1c")
 _MARGIN: Final = 24.0
 _AXIS: Final = 34.0
