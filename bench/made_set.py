@@ -29,7 +29,7 @@ ASSISTANT_WORDS = (150, 300)
 STRETCH = timedelta(days=150)
 """Over which the sessions of a haystack are spread."""
 START = datetime(2024, 3, 1, tzinfo=UTC)
-IN_OTHER_WORDS = 0.7
+IN_OTHER_WORDS = 0.6
 """Of the questions."""
 WITH_ASIDE = 0.5
 """Of the turns of a user, the question's own not counted."""
@@ -47,6 +47,8 @@ class Session:
         """Of each exchange, what the user says beside the point; `answers` where it is evidence."""
         self.named: dict[int, Item] = {}
         """What the assistant recommends by name, by exchange."""
+        self.is_quiet = False
+        """Whether nothing else is said in it beside the point."""
 
 
 class Haystack:
@@ -77,6 +79,7 @@ class Haystack:
         free = [
             (session, exchange)
             for session in self.sessions
+            if not session.is_quiet
             for exchange, aside in enumerate(session.asides)
             if aside is None and exchange not in session.named
         ]
@@ -143,7 +146,7 @@ def about_a_series(hay: Haystack) -> tuple[str, str, Item]:
     values = hay.dice.sample(series["values"], len(said))
     for place, form, value in zip(hay.places(len(said)), said, values, strict=True):
         hay.tell(place, form.format(v=value))
-    return hay.dice.choice(series["asked"]), ", ".join(values), series
+    return asked(hay.dice, series), ", ".join(values), series
 
 
 def about_time(hay: Haystack) -> tuple[str, str, Item]:
@@ -153,14 +156,18 @@ def about_time(hay: Haystack) -> tuple[str, str, Item]:
         weeks = (monday(hay.asked_at) - monday(place[0].began)).days // 7
         when = f"{weeks} weeks ago" if weeks > 1 else "last week" if weeks else "this week"
         hay.tell(place, one["said"])
+        for session in hay.sessions:
+            session.is_quiet = monday(session.began) == monday(place[0].began)
         return f"Which piece of personal news did I mention {when}?", one["asked"], one
     first, second = hay.places(2)
     hay.tell(first, one["said"])
     hay.tell(second, other["said"])
+    words = "asked" if hay.dice.random() < IN_OTHER_WORDS else "same"
+    taken = {"both": [one, other]}
     if hay.dice.random() < 0.5:
         days = (second[0].began.date() - first[0].began.date()).days
-        return f"How many days passed between {one['asked']} and {other['asked']}?", str(days), {"both": [one, other]}
-    return f"Which came first, {other['asked']} or {one['asked']}?", one["asked"], {"both": [one, other]}
+        return f"How many days passed between {one[words]} and {other[words]}?", str(days), taken
+    return f"Which came first, {other[words]} or {one[words]}?", one[words], taken
 
 
 def about_advice(hay: Haystack) -> tuple[str, str, Item]:
@@ -174,7 +181,7 @@ def about_advice(hay: Haystack) -> tuple[str, str, Item]:
         text = advice["said"].format(v=other)
         each.named[dice.randrange(len(each.asides))] = {"text": text, "answers": False}
     topic = session.topic["aka" if dice.random() < IN_OTHER_WORDS else "name"]
-    return advice["asked"].format(topic=topic), value, {}
+    return asked(dice, advice).format(topic=topic), value, {}
 
 
 def monday(moment: datetime) -> datetime:
