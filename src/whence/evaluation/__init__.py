@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import Final, NamedTuple, get_args
 from uuid import UUID, uuid4
 
 import msgspec
@@ -334,5 +334,4 @@ def _groups(names: Sequence[str], questions: Sequence[tuple[str, Ranks]]) -> dic
 
 
 def as_json(report: Report) -> bytes:
-    encoded: Any = msgspec.json.format(msgspec.json.encode(report), indent=1)
-    return encoded + b"\n"
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
