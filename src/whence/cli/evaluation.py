@@ -28,16 +28,8 @@ STOP_SECONDS = 30.0
 JSON_FILE = "recall.json"
 PICTURE_FILE = "recall.svg"
 
-_HEADINGS = {
-    "recall@5": "R@5",
-    "recall@10": "R@10",
-    "recall@20": "R@20",
-    "recall@50": "R@50",
-    "ndcg@10": "NDCG",
-    "hit@10": "hit",
-    "all@10": "all",
-    "mrr": "MRR",
-}
+_HEADINGS = {"ndcg@10": "NDCG", "hit@10": "hit", "all@10": "all", "mrr": "MRR"}
+"""Where all of them must fit into a line. What is left is counted among the first 10."""
 
 commands = typer.Typer()
 
@@ -150,17 +142,18 @@ def _tell(report: Report) -> None:
         took = method.milliseconds
         print_plain(f"\n{name}: half of the questions within {took['p50']:g} ms, 95 % within {took['p95']:g} ms")
         if method.by_turn:
-            _print_groups("by turn", method.by_turn)
+            _print_groups("by turn", method.by_turn, _HEADINGS)
         if method.by_session:
             print_plain("")
-            _print_groups("by session", method.by_session)
+            _print_groups("by session", method.by_session, {})
         if method.gain:
             _print_gain(next(iter(report.methods)), method.gain)
 
 
-def _print_groups(heading: str, groups: dict[str, Group]) -> None:
+def _print_groups(title: str, groups: dict[str, Group], headings: dict[str, str]) -> None:
     names = list(groups[EVERYTHING].figures)
-    columns = [heading, *(Column(_HEADINGS.get(name, name), justify="right") for name in ("questions", *names))]
+    shortened = ["n", *(headings.get(name, name.replace("recall", "R")) for name in names)]
+    columns = [title, *(Column(heading, justify="right") for heading in shortened)]
     rows = [
         (shown(category), f"{group.questions}", *(_short(group.figures[name].mean) for name in names))
         for category, group in groups.items()
@@ -168,14 +161,13 @@ def _print_groups(heading: str, groups: dict[str, Group]) -> None:
     whole = groups[EVERYTHING].figures
     rows.append(("95 % from", "", *(_short(whole[name].low) for name in names)))
     rows.append(("95 % to", "", *(_short(whole[name].high) for name in names)))
-    columns[1] = Column("n", justify="right")
     print_table(columns, rows)
 
 
 def _print_gain(first: str, gain: dict[str, Figure]) -> None:
     said = ", ".join(
-        f"{_HEADINGS[name]} {gain[name].mean:+.3f} ({gain[name].low:+.3f} to {gain[name].high:+.3f})"
-        for name in ("recall@10", "ndcg@10")
+        f"{name} {gain[each].mean:+.3f} ({gain[each].low:+.3f} to {gain[each].high:+.3f})"
+        for name, each in (("R@10", "recall@10"), ("NDCG", "ndcg@10"))
     )
     print_plain(f"against {first}: {said}")
 
