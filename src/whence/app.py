@@ -5,7 +5,8 @@ import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from whence.lifecycle.archive import Archive
 from whence.lifecycle.erasure import Erasures
 from whence.lifecycle.export import Exports
 from whence.lifecycle.policies import Policies
+from whence.lifecycle.purge import NIGHTLY_LOCK_SECONDS, purge
 from whence.lifecycle.retention import Retention
 from whence.lifecycle.sessions import Sessions
 from whence.memory import Memory
@@ -68,6 +70,8 @@ class App:
     erasures: Erasures
     exports: Exports
     registry: CollectorRegistry
+    purge: Callable[[], Awaitable[None]] | None = field(repr=False)
+    """Rewrites the files of the database, where it is ours."""
     stopping: asyncio.Event
     """Set when the server begins to stop, so that what never ends by itself does."""
 
@@ -135,12 +139,21 @@ async def open_app(
                     erasures=Erasures(database, ledger, memory, projector, clock),
                     exports=Exports(database, ledger, projector, clock),
                     registry=registry,
+                    purge=None if settings.database_url else partial(_purge, logins.owner, settings, clock),
                     stopping=asyncio.Event(),
                 )
             finally:
                 await behind.settled()
                 await ledger.close()
                 embedder.close()
+
+
+async def _purge(owner: str, settings: Settings, clock: Clock) -> None:
+    await asyncio.to_thread(purge, owner, settings.data_dir, clock(), _unseen, NIGHTLY_LOCK_SECONDS)
+
+
+def _unseen(_done: int, _total: int) -> None:
+    """Nobody watches at night."""
 
 
 async def _key_provider(settings: Settings, database: Database, clock: Clock) -> LocalKeyProvider:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from conftest import Server, Workspace, clean_environment, whence
 from whence.app import App
+from whence.cli.jobs import spoken
 from whence.db import EVERY_WORKSPACE
+from whence.jobs import JOBS
 
 
 def jobs(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -22,20 +24,43 @@ def listed(server: Server, *arguments: str) -> list[dict[str, object]]:
 async def test_a_job_is_run_now_and_shown(app: App, server: Server, workspace: Workspace) -> None:
     """Others may have been scheduled for the workspace meanwhile."""
     here = ("--workspace", workspace.workspace_id)
-    assert "sweep-working" not in jobs(server, *here).stdout
+    assert not [job for job in listed(server, *here) if job["job"] == "sweep-working"]
     assert jobs(server, *here, "--failed").stdout == "there are no such jobs\n"
     await app.working.put(workspace.admin.scope, "planner", "run-7", "draft", b"1")
     ran = jobs(server, "run", "sweep-working", *here, "--wait")
     assert ran.returncode == 0, ran.stderr
     shown = jobs(server, *here).stdout
     heading, *lines = shown.splitlines()
-    (line,) = (line for line in lines if "sweep-working" in line)
-    assert heading.split() == ["id", "job", "workspace", "status", "attempts", "scheduled", "started", "last", "error"]
+    (line,) = (line for line in lines if "sweep-working" in line and workspace.workspace_id in line)
+    assert heading.split() == ["id", "job", "workspace", "status", "tries", "when"]
     assert line.split()[1:5] == ["sweep-working", workspace.workspace_id, "succeeded", "1"]
+    assert line.rstrip().endswith(" ago")
     (job,) = (job for job in listed(server, *here) if job["job"] == "sweep-working")
     assert str(job["job_id"]) == line.split()[0]
     assert (job["error"], job["workspace_id"]) == (None, workspace.workspace_id)
     assert listed(server, *here, "--failed") == []
+
+
+async def test_a_terminal_of_80_columns_shows_what_matters_and_when_each_is_done(
+    app: App, server: Server, workspace: Workspace
+) -> None:
+    job_id = await app.queue.defer("not-worked-by-anybody", workspace.workspace_id)
+    told = whence("jobs", "-w", workspace.workspace_id, "--data-dir", server.data_dir, COLUMNS="80").stdout
+    assert max(map(len, told.splitlines())) <= 80
+    assert "…" not in told
+    assert [line.split()[1:5] for line in told.splitlines() if line.startswith(str(job_id))] == [
+        ["not-worked-by-anybody", workspace.workspace_id, "todo", "0"]
+    ]
+    schedules = dict(line.split(maxsplit=1) for line in told[told.index("is done") :].splitlines()[1:])
+    assert schedules.keys() == {job.name for job in JOBS}
+    assert schedules["sweep-working"].rstrip() == "every minute"
+    assert schedules["apply-retention"].rstrip() == "every hour, at 07 past"
+    assert schedules["close-sessions"].rstrip() == "every day, at 03:15 UTC"
+
+
+def test_a_schedule_that_is_not_short_is_told_as_it_is() -> None:
+    assert spoken(None) == "when it is asked for"
+    assert spoken("*/5 * * * 1") == "by the cron expression */5 * * * 1, UTC"
 
 
 async def test_a_job_without_a_workspace_looks_for_those_that_are_due(server: Server) -> None:
@@ -56,7 +81,7 @@ async def test_a_failed_job_is_shown_with_the_type_of_its_error_and_retried(
         await tx.execute("SELECT procrastinate_finish_job_v1(%s, 'failed', false)", (job_id,))
     await app.queue.note_error(job_id, "ValueError")
     here = ("--workspace", workspace.workspace_id, "--failed")
-    assert jobs(server, *here).stdout.splitlines()[1].split()[-1] == "ValueError"
+    assert jobs(server, *here).stdout.splitlines()[2].strip() == "ValueError"
     (again,) = listed(server, "retry", str(job_id))
     assert (again["status"], again["attempts"]) == ("todo", 2)
     assert listed(server, *here) == []

@@ -5,11 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
+from pydantic import SecretStr
 
 from conftest import Workspace, serving, whence
 from people import Marks, live, telemetry
-from whence.app import ensure_default_workspace, open_app
+from samples import event
+from whence.app import App, ensure_default_workspace, open_app
 from whence.db import embedded
+from whence.jobs import JOBS, Upkeep
+from whence.lifecycle.purge import last_purge
 from whence.settings import Settings
 
 
@@ -81,6 +86,51 @@ async def test_the_planner_keeps_no_samples_of_a_table_that_was_emptied(tmp_path
             kept = conn.execute("SELECT stxname, stxstattarget FROM pg_statistic_ext").fetchall()
     assert kept == [("together", 500)]
     assert holding(data_dir, marks.made) == {}
+
+
+async def test_the_nightly_purge_is_for_those_who_were_erased_since_the_last(tmp_path: Path) -> None:
+    data_dir, marks, workspace = tmp_path / "data", Marks(), Workspace("default", "")
+    [job] = [job for job in JOBS if isinstance(job, Upkeep) and job.name == "purge"]
+    async with open_app(Settings(data_dir=data_dir)) as app:
+        await ensure_default_workspace(app)
+        await live(app, workspace, "ann", marks)
+        await job.run(app)
+        assert last_purge(data_dir) is None
+        await app.erasures.erase(workspace.admin, "ann")
+        await job.run(app)
+        purged = last_purge(data_dir)
+        assert purged is not None
+        assert holding(data_dir, marks.made) == {}
+        await job.run(app)
+        assert last_purge(data_dir) == purged
+        await live(app, workspace, "ann", marks)
+        await app.erasures.erase(workspace.admin, "ann")
+        await job.run(app)
+        assert holding(data_dir, marks.made) == {}
+
+
+async def test_it_waits_until_what_was_erased_is_settled(app: App, workspace: Workspace) -> None:
+    await app.ledger.append(workspace.user("ann"), [event({"text": "hi"})])
+    before = app.clock()
+
+    def stop(step: str, *_: int) -> None:
+        if step == "keys":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await app.erasures.erase(workspace.admin, "ann", stop)
+    assert not await app.erasures.left_in_files(before)
+    await app.erasures.settle(workspace.workspace_id)
+    assert await app.erasures.left_in_files(before)
+
+
+async def test_on_a_postgres_of_ones_own_the_server_purges_nothing(
+    postgres: embedded.EmbeddedServer, app: App, data_dir: Path
+) -> None:
+    url = SecretStr(postgres.app_conninfo)
+    async with open_app(Settings(data_dir=data_dir, database_url=url)) as own:
+        assert own.purge is None
+    assert app.purge is not None
 
 
 def test_there_is_nothing_to_purge_where_there_is_no_data(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import typer
 from whence.app import reach_database
 from whence.cli.command import AsJson, DatabaseUrl, DataDir, InWorkspace, command, run
 from whence.cli.terminal import print_fields, print_json, print_plain, print_table, progress, to_second
+from whence.clock import system_clock
 from whence.db import embedded
 from whence.errors import NotFound, SetupError
 from whence.lifecycle.erasure import STEPS, Check, Told
@@ -173,7 +174,7 @@ def run_purge(as_json: AsJson = False, data_dir: DataDir = None, database_url: D
         async with reach_database(settings) as logins:
             with progress("rewriting") as advance:
                 folder = settings.data_dir if is_ours else None
-                report = await asyncio.to_thread(purge, logins.owner, folder, advance)
+                report = await asyncio.to_thread(purge, logins.owner, folder, system_clock(), advance)
         if as_json:
             print_json(report)
             return

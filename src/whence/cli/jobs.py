@@ -1,6 +1,8 @@
 """`whence jobs`: what was done, what waits, what failed; and doing it now."""
 
 import asyncio
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -8,7 +10,8 @@ from rich.table import Column
 
 from whence.app import App
 from whence.cli.command import AsJson, Call, DatabaseUrl, DataDir, command, with_app
-from whence.cli.terminal import print_json, print_plain, print_table, shown, to_second
+from whence.cli.terminal import print_json, print_plain, print_table, shown
+from whence.clock import system_clock
 from whence.errors import InvalidInput, NotFound, SetupError
 from whence.jobs import JOBS, Upkeep
 from whence.settings import load_settings
@@ -16,6 +19,7 @@ from whence.wire import QueuedJob
 
 SHOWN_JOBS = 100
 WAIT_POLL_SECONDS = 0.2
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _ENDED = ("succeeded", "failed", "cancelled", "aborted")
 
 jobs = typer.Typer(help="Jobs: what was done, what waits, what failed.")
@@ -32,13 +36,15 @@ def listing(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """The last 100 jobs, newest first."""
+    """The last 100 jobs, newest first, and when which is done."""
     if context.invoked_subcommand is not None:
         return
 
     async def act(app: App) -> None:
         await _known(app, workspace)
         _print(await app.queue.page_of_all(workspace, failed, limit=SHOWN_JOBS), as_json)
+        if not as_json and not failed:
+            _print_schedules(is_ours=app.purge is not None)
 
     with_app(load_settings({"data_dir": data_dir, "database_url": database_url}), act)
 
@@ -102,13 +108,49 @@ def _print(found: list[QueuedJob], as_json: bool) -> None:
     elif not found:
         print_plain("there are no such jobs")
     else:
-        name = Column("job", no_wrap=True)
-        columns = ("id", name, "workspace", "status", "attempts", "scheduled", "started", "last error")
-        print_table(columns, (_row(job) for job in found))
+        # The name of a workspace gives way where the terminal is narrow; all of it is in --json.
+        whole = [Column(name, no_wrap=True) for name in ("id", "job", "status", "tries", "when")]
+        columns = (*whole[:2], Column("workspace", overflow="fold", ratio=1), *whole[2:])
+        print_table(columns, (row for job in found for row in _rows(job, system_clock())))
 
 
-def _row(job: QueuedJob) -> tuple[str, ...]:
-    started = "" if job.started_at is None else to_second(job.started_at)
-    scheduled = to_second(job.scheduled_at or job.queued_at)
+def _rows(job: QueuedJob, now: datetime) -> Iterator[tuple[str, ...]]:
+    moment = job.started_at or job.scheduled_at or job.queued_at
     what = (str(job.job_id), job.job, job.workspace_id or "", job.status, str(job.attempts))
-    return (*what, scheduled, started, job.error or "")
+    yield (*what, _ago(now - moment))
+    if job.error is not None:
+        yield ("", f"  {job.error}")
+
+
+def _ago(since: timedelta) -> str:
+    seconds = int(abs(since.total_seconds()))
+    size, unit = next((each for each in _UNITS if seconds >= each[0]), (1, "s"))
+    return f"{seconds // size}{unit} ago" if since >= timedelta(0) else f"in {seconds // size}{unit}"
+
+
+def _print_schedules(is_ours: bool) -> None:
+    """On a Postgres of one's own, the owner's login is not the server's."""
+    rows = [
+        (
+            job.name,
+            "by `whence purge`, with the owner's URL" if job.name == "purge" and not is_ours else spoken(job.schedule),
+        )
+        for job in JOBS
+    ]
+    print_plain("")
+    print_table(("job", "is done"), rows)
+
+
+def spoken(schedule: str | None) -> str:
+    """A cron expression as people say it, where that is short."""
+    if schedule is None:
+        return "when it is asked for"
+    minute, hour, *days = schedule.split()
+    if days == ["*", "*", "*"] and hour == "*":
+        if minute == "*":
+            return "every minute"
+        if minute.isdigit():
+            return f"every hour, at {int(minute):02} past"
+    if days == ["*", "*", "*"] and minute.isdigit() and hour.isdigit():
+        return f"every day, at {int(hour):02}:{int(minute):02} UTC"
+    return f"by the cron expression {schedule}, UTC"

@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from whence.app import App
+from whence.lifecycle.purge import last_purge
 from whence.memory.working import SWEEP_ROWS
 
 log = structlog.get_logger()
@@ -107,6 +108,12 @@ async def workspaces_to_reembed(app: App) -> list[str]:
     return await app.reembedding.due(await every_workspace(app))
 
 
+async def purge_erased(app: App) -> None:
+    """Only where the database is ours, and only when somebody was erased since the last time."""
+    if app.purge is not None and await app.erasures.left_in_files(last_purge(app.settings.data_dir)):
+        await app.purge()
+
+
 async def remove_finished(app: App) -> None:
     # The library's own query knows best what of a job is to go; who only adds jobs need not import it.
     from whence.jobs.run import remove_finished_jobs  # noqa: PLC0415
@@ -120,5 +127,6 @@ JOBS: Final[tuple[Job | Upkeep, ...]] = (
     Job("close-sessions", close_sessions, due=idle_workspaces, schedule="15 3 * * *"),
     Job("apply-retention", apply_retention, due=remembering_workspaces, schedule="7 * * * *"),
     Job(REEMBED, reembed, due=workspaces_to_reembed, schedule="*/5 * * * *"),
+    Upkeep("purge", purge_erased, schedule="45 3 * * *"),
     Upkeep("remove-finished-jobs", remove_finished, schedule="17 * * * *"),
 )

@@ -8,7 +8,7 @@ whoever comes next, or a worker, takes it up where it was stopped.
 import asyncio
 import hashlib
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -24,7 +24,7 @@ from whence.graph.rebuild import rebuild as rebuild_graph
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.effects import Effect, OwnEvent
-from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
+from whence.ledger.events import EARLIEST, MAX_IDENTIFIER_CHARACTERS, text_problem
 from whence.ledger.payloads import WORKSPACE_SUBJECT, canonical
 from whence.memory import Memory
 from whence.memory.rebuild import rebuild as rebuild_memory
@@ -157,10 +157,25 @@ class Erasures:
 
     async def due(self) -> list[str]:
         """Workspaces with an erasure that whoever began it has not ended in a while."""
+        return await self._unsettled(self._clock() - SETTLE_AFTER)
+
+    async def _unsettled(self, before: datetime) -> list[str]:
         async with self._database.transaction(EVERY_WORKSPACE) as tx:
-            values = {"before": self._clock() - SETTLE_AFTER}
-            rows = await (await tx.execute(_SQL["unsettled_due"], values)).fetchall()
+            rows = await (await tx.execute(_SQL["unsettled_due"], {"before": before})).fetchall()
         return [row[0] for row in rows]
+
+    async def left_in_files(self, since: datetime | None) -> bool:
+        """Whether anybody was erased since then, in any workspace; not while one is still being settled."""
+        if await self._unsettled(self._clock()):
+            return False
+        async with self._database.transaction(EVERY_WORKSPACE) as tx:
+            workspaces = await (await tx.execute(_SQL["workspaces"])).fetchall()
+        for (workspace_id,) in workspaces:
+            values = {"workspace_id": workspace_id, "since": since or EARLIEST}
+            async with self._database.transaction(Scope(workspace_id)) as tx:
+                if await (await tx.execute(_SQL["erased_since"], values)).fetchone() == (True,):
+                    return True
+        return False
 
     async def get(self, scope: Scope, erasure_id: UUID) -> Erasure:
         async with self._database.transaction(scope) as tx:

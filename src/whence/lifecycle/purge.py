@@ -6,7 +6,9 @@ on the embedded database the log is replaced as well. On a served one the log is
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import psycopg
@@ -18,6 +20,8 @@ from whence.errors import DatabaseError, Unavailable
 
 LOCK_SECONDS = 60
 """So long a table is waited for that somebody works with."""
+NIGHTLY_LOCK_SECONDS = 2
+"""The same beside a server: who asks for the table meanwhile waits too. It is tried again later."""
 
 Progress = Callable[[int, int], None]
 
@@ -28,6 +32,8 @@ _BYTES = b"""
 SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
 WHERE relnamespace = 'whence'::regnamespace AND relkind = 'r'
 """
+_MARK: Final = "purged"
+"""A file beside the database."""
 _CLEARING_VERSION = 180_000
 """The first Postgres that lets the owner of a table drop its samples."""
 
@@ -66,7 +72,17 @@ class Purged(msgspec.Struct, frozen=True):
     left_to_operator: tuple[str, ...]
 
 
-def purge(owner: str, data_dir: Path | None, on_progress: Progress) -> Purged:
+def last_purge(data_dir: Path) -> datetime | None:
+    """When the last one of an embedded database began."""
+    try:
+        return datetime.fromisoformat((data_dir / _MARK).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def purge(
+    owner: str, data_dir: Path | None, now: datetime, on_progress: Progress, lock_seconds: int = LOCK_SECONDS
+) -> Purged:
     """As the owner of the schema; with the folder of an embedded database, its log too."""
     if data_dir is not None:
         scrub.wait_for_old_transactions(data_dir)
@@ -77,7 +93,7 @@ def purge(owner: str, data_dir: Path | None, on_progress: Progress) -> Purged:
             conn.add_notice_handler(lambda notice: skipped.append(notice.message_primary or ""))
             before = _asked(conn, _BYTES)
             tables = [row[0] for row in conn.execute(_TABLES).fetchall()]
-            _rewrite(conn, tables, on_progress)
+            _rewrite(conn, tables, on_progress, lock_seconds)
             if skipped:
                 raise DatabaseError(f"the tables cannot be rewritten: {skipped[0]}; give the owner's URL")
             # The samples of the planner hold values of columns. They were taken anew; here are the old ones.
@@ -89,14 +105,17 @@ def purge(owner: str, data_dir: Path | None, on_progress: Progress) -> Purged:
         raise DatabaseError(f"the tables cannot be rewritten: {reason(error)}; give the owner's URL") from error
     except psycopg.Error as error:
         raise DatabaseError(f"the tables cannot be rewritten: {reason(error)}") from error
-    segments = None if data_dir is None else scrub.replace_log(data_dir)
+    segments = None
+    if data_dir is not None:
+        segments = scrub.replace_log(data_dir)
+        (data_dir / _MARK).write_text(now.isoformat())
     on_progress(len(tables) + 1, len(tables) + 1)
     left = _OPERATOR if data_dir is None else _OWNER_OF_FILES
     return Purged(tables, before, after, segments, (*skipped, *left))
 
 
-def _rewrite(conn: Connection, tables: list[str], on_progress: Progress) -> None:
-    conn.execute(sql.SQL("SET lock_timeout = {}").format(f"{LOCK_SECONDS}s"))
+def _rewrite(conn: Connection, tables: list[str], on_progress: Progress, lock_seconds: int) -> None:
+    conn.execute(sql.SQL("SET lock_timeout = {}").format(f"{lock_seconds}s"))
     try:
         for done, table in enumerate(tables):
             on_progress(done, len(tables) + 1)

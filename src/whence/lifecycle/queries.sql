@@ -391,6 +391,9 @@ WHERE EXISTS (
     SELECT FROM whence.erasures_unsettled u WHERE u.workspace_id = w.workspace_id AND u.since <= %(before)s
 );
 
+-- name: erased_since
+SELECT EXISTS (SELECT FROM whence.erasures WHERE workspace_id = %(workspace_id)s AND erased_at >= %(since)s::timestamptz);
+
 -- name: settle_alone
 -- Two that settle the same workspace would build beside each other; the second waits.
 SELECT pg_advisory_xact_lock(hashtextextended('whence settles ' || %(workspace_id)s::text, 0));
