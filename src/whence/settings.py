@@ -131,6 +131,13 @@ def load_settings(flags: Mapping[str, object | None]) -> Settings:
         raise SetupError(_not_json(error)) from None
 
 
+def leave_variables(*kept: str) -> None:
+    """For a Whence that has nothing to do with the user's own: the variables of all other settings are unset."""
+    named = {f"WHENCE_{name.upper()}" for name in Settings.model_fields if name not in kept}
+    for variable in [variable for variable in os.environ if variable.upper() in named]:
+        del os.environ[variable]
+
+
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))

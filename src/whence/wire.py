@@ -522,6 +522,8 @@ class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
     told_at: datetime
     event: StoredEvent | None = None
     """The envelope of an event that it was derived from, where the caller may see it."""
+    told_by: str | None = None
+    """Who told the memory that it was derived from, where the caller may see it; `said_by` derived this one from it."""
 
 
 class MemoryRecall(msgspec.Struct, frozen=True):
@@ -770,7 +772,7 @@ class ActionPage(msgspec.Struct, frozen=True):
 
 
 Entity = Literal["memory", "scoped_memory"]
-Timer = Literal["recorded_at", "invalid_at", "none"]
+Timer = Literal["recorded_at", "invalid_at", "archived_at", "none"]
 Disposal = Literal["HARD_DELETE", "STRIP_PAYLOAD", "RETAIN_METADATA"]
 RetentionState = Literal["ACTIVE", "REFERENCED", "ORPHANED", "TOMBSTONED"]
 Temperature = Literal["hot", "warm", "cold"]

@@ -15,6 +15,8 @@ from whence.wire import Remember
 
 Where = tuple[str | Path, ...]
 
+COLD = "The coffee was cold, and nobody said a word about it."
+
 
 @pytest.fixture
 def where(app: App, workspace: Workspace, data_dir: Path) -> Where:
@@ -30,7 +32,7 @@ async def long_ago(workspace: Workspace, data_dir: Path, *texts: str) -> list[st
 
 
 async def test_what_is_due_is_told_done_and_read_back(where: Where, workspace: Workspace, data_dir: Path) -> None:
-    cited, going = await long_ago(workspace, data_dir, "The price was agreed.", "The coffee was cold.")
+    cited, going = await long_ago(workspace, data_dir, "The price was agreed.", COLD)
     recorded = whence("action", "record", "decision.published", cited, *where)
     assert recorded.returncode == 0, recorded.stderr
     assert recorded.stdout.endswith(", which holds 1\n")
@@ -38,7 +40,7 @@ async def test_what_is_due_is_told_done_and_read_back(where: Where, workspace: W
     heading, *rows = dry.splitlines()
     assert heading.split() == ["memory", "becomes", "class", "since"]
     assert rows[0].split()[:3] == [going, "TOMBSTONE", "episodes"]
-    assert "The coffee was cold." in rows[1]
+    assert rows[1].strip() == f"{COLD[:33]}…"
     assert "1 TOMBSTONE (episodes)" in rows
     assert "1 TOMBSTONE (episodes, kept: an action cites it)" in rows
     plan = json.loads(whence("retention", "--dry-run", "--json", *where).stdout)
@@ -49,9 +51,9 @@ async def test_what_is_due_is_told_done_and_read_back(where: Where, workspace: W
     assert whence("archive", "list", *where).stdout.split()[0] == file
     shown = whence("archive", "show", file, *where)
     assert shown.stdout.startswith(going)
-    assert shown.stdout.endswith("The coffee was cold.\n")
+    assert shown.stdout.endswith(f"{COLD}\n")
     [line] = json.loads(whence("archive", "show", file, "--json", *where).stdout)
-    assert line["said"]["text"] == "The coffee was cold."
+    assert line["said"]["text"] == COLD
     again = json.loads(whence("retention", "--json", *where).stdout)
     assert again == {"expired": 0, "disposed": 0, "archives": [], "orphan_count": 0}
 

@@ -36,6 +36,13 @@ async def test_an_event_is_appended_read_and_listed(ann: Any) -> None:
     assert (await ann.events(after=1)).events == []
 
 
+async def test_a_name_in_a_path_may_be_any(ann: Any) -> None:
+    for name in ("..", ".", "a/b", "ü😀"):
+        await ann.remember("hello", agent="gateway", tier="session", kind="episodic", session_id=name)
+        closed = await ann.close_session(name)
+        assert (closed.session_id, closed.reports[0].counts) == (name, {"archived": 1})
+
+
 async def test_many_events_are_appended_at_once_as_fields_or_structs(ann: Any) -> None:
     first = uuid.uuid4()
     whole = event({"text": "hi"}, parent_event_id=first)

@@ -56,7 +56,9 @@ def test_what_is_wrong_is_told_by_its_field(ann: httpx.Client, body: object, sta
     tell(ann, "s1", "hello")
     answer = ann.post("/v1/sessions/s1/close", json=body)
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (status, field)
-    assert ann.get("/v1/sessions", params={"state": "shut"}).status_code == 422
+    listed = ann.get("/v1/sessions", params={"state": "shut"})
+    assert listed.status_code == 422
+    assert listed.json()["errors"] == [{"field": "state", "message": "must be one of open, closed"}]
 
 
 def test_a_session_that_is_not_there_is_404(ann: httpx.Client, admin: httpx.Client) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from conftest import Workspace
 from lifecycle.conftest import Time, told
 from whence.app import App
+from whence.db import Scope
 from whence.errors import NotFound, SetupError
 from whence.ledger import Filter
-from whence.lifecycle.archive import Archive
+from whence.lifecycle.archive import Archive, Archived, Expired
 from whence.lifecycle.retention import MAX_SUMMARY_CHARACTERS
 from whence.wire import Fact
 
@@ -46,6 +48,24 @@ async def test_what_expires_is_archived_sealed_and_read_back(timed: App, workspa
     for missing in (path.name, "../../admin.key"):
         with pytest.raises(NotFound):
             await timed.archive.read(workspace.admin.scope, missing)
+
+
+async def test_two_who_archive_the_same_at_once_make_one_archive(
+    timed: App, workspace: Workspace, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await timed.memory.remember(workspace.user("ann"), told("Ann likes tea."))
+    time.passes(days=90)
+    write = Archive.write
+
+    async def with_another_between(archive: Archive, scope: Scope, rows: Sequence[Expired]) -> Archived:
+        monkeypatch.setattr(Archive, "write", write)
+        await timed.retention.apply(workspace.workspace_id)
+        return await write(archive, scope, rows)
+
+    monkeypatch.setattr(Archive, "write", with_another_between)
+    await timed.retention.apply(workspace.workspace_id)
+    [listed] = await timed.archive.listed(workspace.admin.scope)
+    assert (listed.archive.rows, listed.is_intact) == (1, True)
 
 
 async def test_a_fact_is_archived_with_what_it_said(timed: App, workspace: Workspace, time: Time) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -25,7 +26,11 @@ from whence.crypto import LocalKeyProvider
 from whence.db.embedded import SUPERUSER, EmbeddedServer
 from whence.errors import InvalidInput, NotFound
 from whence.gateway.http import build
+from whence.graph.batch import Batch
 from whence.graph.bounds import Bounds
+from whence.graph.project import Projector
+from whence.graph.reading import Reading
+from whence.graph.rebuild import _start  # pyright: ignore[reportPrivateUsage]
 from whence.graph.rebuild import rebuild as rebuild_graph
 from whence.identity import Principal
 from whence.lifecycle.erasure import STEPS
@@ -250,6 +255,7 @@ async def test_a_receipt_that_was_changed_does_not_verify(app: App, workspace: W
         {"erasure_id": uuid4()},
         {"position": receipt.position - 1},
         {"shredded_keys": []},
+        {"settled": False},
     )
     for change in forged:
         checks = await app.erasures.verify(msgspec.structs.replace(receipt, **change))
@@ -428,6 +434,82 @@ async def test_an_erasure_that_was_killed_ends_when_it_is_asked_for_again(
     assert all(str(key_id) in known for key_id in receipt.shredded_keys)
 
 
+class Stopped(BaseException):
+    """As if the process had ended here."""
+
+
+async def erase_and_stop(app: App, workspace: Workspace, subject: str) -> Erasure:
+    """Committed, and not settled."""
+
+    def stop(step: str, *_: int) -> None:
+        if step == "keys":
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        await app.erasures.erase(workspace.admin, subject, stop)
+    last = (await app.ledger.page(workspace.admin.scope, 0, 1000)).events[-1]
+    return await app.erasures.get(workspace.admin.scope, last.event_id)
+
+
+async def rows_left(app: App, workspace: Workspace, receipt: Erasure) -> list[Any]:
+    async with app.database.transaction(workspace.admin.scope) as tx:
+        values = (workspace.workspace_id, "ann", receipt.position, receipt.erased_at)
+        rows = await tx.execute("SELECT * FROM whence.subject_rows(%s, %s, %s, %s)", values)
+        return await rows.fetchall()
+
+
+async def test_a_projector_that_has_read_what_is_then_erased_writes_nothing_of_it(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks, write, receipts = Marks(), Projector._write, list[Erasure]()  # pyright: ignore[reportPrivateUsage]
+    await live(app, workspace, "ann", marks)
+    await app.projector.catch_up(workspace.workspace_id)
+    # Beside the one in use, which a worker may be at too.
+    build = await _start(app.database, workspace.admin.scope, app.clock)
+
+    async def erased_meanwhile(projector: Projector, batch: Batch, readings: Sequence[Reading]) -> int | None:
+        assert readings
+        monkeypatch.setattr(Projector, "_write", write)
+        receipts.append(await erase_and_stop(app, workspace, "ann"))
+        return await write(projector, batch, readings)
+
+    monkeypatch.setattr(Projector, "_write", erased_meanwhile)
+    head = await app.ledger.heads.read(workspace.workspace_id)
+    while (await app.projector.step(build) or 0) < head:
+        pass
+    assert await rows_left(app, workspace, receipts[0]) == []
+
+
+async def test_an_erasure_that_was_stopped_has_one_receipt_whatever_was_left_behind(
+    app: App, workspace: Workspace, owner: Connection
+) -> None:
+    await live(app, workspace, "ann", Marks())
+    await app.projector.catch_up(workspace.workspace_id)
+    owner.execute("SET ROLE whence_workspace")
+    owner.execute(sql.SQL("SET app.workspace_id = {}").format(workspace.workspace_id))
+    stopped = await erase_and_stop(app, workspace, "ann")
+    assert not stopped.settled
+    owner.execute(
+        "INSERT INTO whence.graph_waiting (workspace_id, build, source, event_id, edge_type, user_id)"
+        " SELECT workspace_id, build, 64, gen_random_uuid(), 5, 'ann' FROM whence.graph_builds"
+    )
+    assert await rows_left(app, workspace, stopped) != []
+    receipt = await app.erasures.erase(workspace.admin, "ann")
+    assert receipt == msgspec.structs.replace(stopped, settled=True)
+    assert await rows_left(app, workspace, receipt) == []
+
+
+async def test_to_verify_an_erasure_that_was_stopped_is_to_settle_it(app: App, workspace: Workspace) -> None:
+    await live(app, workspace, "ann", Marks())
+    stopped = await erase_and_stop(app, workspace, "ann")
+    checks = {check.what: check for check in await app.erasures.verify(stopped)}
+    assert [what for what, check in checks.items() if not check.ok] == ["event"]
+    assert "settled" in checks["event"].detail
+    receipt = await app.erasures.get(workspace.admin.scope, stopped.erasure_id)
+    assert receipt.settled
+    assert all(check.ok for check in await app.erasures.verify(receipt))
+
+
 async def test_what_an_action_holds_stays_as_an_envelope(app: App, workspace: Workspace, owner: Connection) -> None:
     ann = workspace.user("ann")
     where = {"agent": "gateway", "tier": "persistent", "kind": "semantic"}
@@ -521,3 +603,22 @@ async def test_what_was_closed_learnt_archived_and_disposed_of_is_forgotten_too(
     archives = later.settings.archive_path
     assert [file for file in archives.rglob("*") if file.is_file()]
     assert not any(MARKED.encode() in file.read_bytes() for file in archives.rglob("*") if file.is_file())
+
+
+async def test_what_only_an_action_of_the_person_held_stays_as_an_envelope_that_nothing_holds(
+    later: App, workspace: Workspace, moment: Time
+) -> None:
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    kept = await later.memory.remember(ann, Remember(agent="sdr", tier="persistent", kind="semantic", text="Ann's"))
+    other = await later.memory.remember(bob, Remember(agent="sdr", tier="persistent", kind="episodic", text="Bob's"))
+    await later.actions.record(ann, "rule.promoted", [kept.memory_id, other.memory_id])
+    receipt = await later.erasures.erase(workspace.admin, "ann")
+    assert receipt.held == [kept.memory_id]
+    states = [await later.retention.of(workspace.admin.scope, each.memory_id) for each in (kept, other)]
+    assert [(each.state, each.held_by) for each in states] == [("TOMBSTONED", []), ("ACTIVE", [])]
+    moment.pass_by(days=31)
+    await later.retention.apply(workspace.workspace_id)
+    left = await later.memory.get(workspace.admin.scope, kept.memory_id)
+    assert (left.text, left.agent) == ("", "sdr")
+    assert await rebuilt_equal(later, workspace.workspace_id)
+    assert [check for check in await later.erasures.verify(receipt) if not check.ok] == []

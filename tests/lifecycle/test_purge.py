@@ -8,7 +8,7 @@ import psycopg
 
 from conftest import Workspace, serving, whence
 from people import Marks, live, telemetry
-from whence.app import open_app
+from whence.app import ensure_default_workspace, open_app
 from whence.db import embedded
 from whence.settings import Settings
 
@@ -63,6 +63,26 @@ async def test_no_file_holds_a_mark_of_who_was_erased_once_it_is_purged(tmp_path
     assert whence("rebuild", "--verify", "--data-dir", data_dir).returncode == 0
 
 
+async def test_the_planner_keeps_no_samples_of_a_table_that_was_emptied(tmp_path: Path) -> None:
+    data_dir, marks, workspace = tmp_path / "data", Marks(), Workspace("default", "")
+    async with open_app(Settings(data_dir=data_dir)) as app:
+        await ensure_default_workspace(app)
+        await live(app, workspace, "ann", marks)
+        # Rules have an index on an expression, which has samples of its own.
+        await app.memory.set_rule(workspace.admin, "earth", "r1", f"never say {marks()}")
+        with embedded.start(data_dir) as running, psycopg.connect(running.owner_conninfo, autocommit=True) as conn:
+            conn.execute("CREATE STATISTICS whence.together (mcv) ON body, agent FROM whence.memories")
+            conn.execute("ALTER STATISTICS whence.together SET STATISTICS 500")
+            assert whence("purge", "--data-dir", data_dir).returncode == 0
+            assert holding(data_dir, marks.made)
+            await app.memory.drop_rule(workspace.admin, "earth", "r1")
+            await app.erasures.erase(workspace.admin, "ann")
+            assert whence("purge", "--data-dir", data_dir).returncode == 0
+            kept = conn.execute("SELECT stxname, stxstattarget FROM pg_statistic_ext").fetchall()
+    assert kept == [("together", 500)]
+    assert holding(data_dir, marks.made) == {}
+
+
 def test_there_is_nothing_to_purge_where_there_is_no_data(tmp_path: Path) -> None:
     done = whence("purge", "--data-dir", tmp_path / "none")
     assert done.returncode == 1
@@ -78,6 +98,10 @@ def test_a_receipt_is_verified_from_its_file(tmp_path: Path) -> None:
     good = whence("erase", "--verify", tmp_path / name, "--data-dir", data_dir)
     assert (good.returncode, "DIFFERS" in good.stdout) == (0, False)
     receipt = json.loads(erased.stdout)
+    for more in ({**receipt, "kept": []}, {**receipt, "removed": {"users": {**receipt["removed"]["users"], "x": 1}}}):
+        (tmp_path / name).write_text(json.dumps(more))
+        told_more = whence("erase", "--verify", tmp_path / name, "--data-dir", data_dir)
+        assert (told_more.returncode, "was changed" in told_more.stderr) == (1, True)
     receipt["removed"]["users"]["count"] = 7
     (tmp_path / name).write_text(json.dumps(receipt))
     bad = whence("erase", "--verify", tmp_path / name, "--data-dir", data_dir)

@@ -47,6 +47,73 @@ async def test_an_episode_is_kept_for_90_days_then_tombstoned_then_stripped_afte
     await assert_replay_is_equal(timed, workspace)
 
 
+async def test_what_a_session_has_left_behind_is_evidence_for_90_days_and_then_goes(
+    timed: App, workspace: Workspace, time: Time
+) -> None:
+    ann = workspace.user("ann")
+    note = await timed.memory.remember(ann, told("opened the file", tier="session", session_id="s1"))
+    cited = await timed.memory.remember(ann, told("closed the file", tier="session", session_id="s1"))
+    time.passes(days=20)
+    await timed.sessions.close(ann, "s1")
+    await timed.actions.record(ann, "decision.published", [cited.memory_id])
+    about = await timed.retention.of(ann.scope, note.memory_id)
+    assert about.expires_at == time.now + timedelta(days=90)
+    time.passes(days=89, hours=23)
+    assert (await timed.retention.apply(workspace.workspace_id)).expired == 0
+    time.passes(hours=1)
+    done = await timed.retention.apply(workspace.workspace_id)
+    assert (done.expired, len(done.archives)) == (1, 1)
+    time.passes(days=30)
+    assert (await timed.retention.apply(workspace.workspace_id)).disposed == 1
+    with pytest.raises(NotFound):
+        await timed.memory.get(ann.scope, note.memory_id)
+    assert (await timed.memory.get(ann.scope, cited.memory_id)).text == "closed the file"
+    await assert_replay_is_equal(timed, workspace)
+
+
+async def test_a_routine_holds_the_episodes_it_was_found_in(timed: App, workspace: Workspace, time: Time) -> None:
+    ann, steps = workspace.user("ann"), ("open the queue", "pick an invoice", "pay it")
+    for session in ("s1", "s2", "s3"):
+        for text in steps:
+            await timed.memory.remember(ann, told(text, tier="session", session_id=session))
+        await timed.sessions.close(ann, session)
+        time.passes(days=40)
+    [routine] = (await timed.memory.page(ann.scope, Recall(kinds=("procedural",)))).memories
+    assert routine.support == 3
+    time.passes(days=400)
+    assert (await timed.retention.apply(workspace.workspace_id)).expired == 0
+
+
+async def test_memory_of_a_profile_that_there_is_no_more_has_the_default_policy(
+    timed: App, workspace: Workspace, time: Time, owner: Connection
+) -> None:
+    ann = workspace.user("ann")
+    owner.execute("SET ROLE whence_workspace")
+    owner.execute(sql.SQL("SET app.workspace_id = {}").format(workspace.workspace_id))
+    names = ("a first one", "hotel", "zoo", "gateway")
+    for name in names:
+        one = await timed.memory.remember(ann, told(f"of {name}", "procedural"))
+        owner.execute("UPDATE whence.memories SET profile = %s WHERE memory_id = %s", (name, one.memory_id))
+    time.passes(days=364)
+    assert (await timed.retention.plan(workspace.admin.scope)).due == []
+    time.passes(days=1)
+    due = (await timed.retention.plan(workspace.admin.scope)).due
+    assert [each.text for each in due] == ["of a first one", "of hotel", "of zoo"]
+
+
+async def test_an_orphan_is_found_among_many_that_are_none(timed: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    first = await timed.memory.remember(ann, told("It rained.", "semantic"))
+    other = await timed.memory.remember(ann, told("It was cold.", "semantic"))
+    alone = await timed.memory.remember(ann, told("Bad weather.", "semantic", derived_from=(first.memory_id,)))
+    both = (first.memory_id, other.memory_id)
+    await timed.memory.remember(ann, told("Autumn.", "semantic", derived_from=both))
+    assert (await timed.retention.plan(workspace.admin.scope)).orphan_count == 0
+    await timed.memory.forget(ann, first.memory_id)
+    plan = await timed.retention.plan(workspace.admin.scope)
+    assert [orphan.memory_id for orphan in plan.orphans] == [alone.memory_id]
+
+
 async def test_what_an_action_cites_outlives_every_timer(timed: App, workspace: Workspace, time: Time) -> None:
     ann = workspace.user("ann")
     cited = await timed.memory.remember(ann, told("The price was agreed."))
@@ -312,6 +379,7 @@ async def test_disposals_keep_what_they_say(timed: App, workspace: Workspace, ti
         ({"memory": {"episodes": 90}}, "a table"),
         ({"planets": {}}, "no such entity"),
         ({"scoped_memory": {"x": {"timer": "recorded_at"}}}, "ends with them"),
+        ({"memory": {"x": {"timer": "archived_at"}}}, "is not archived"),
     ],
 )
 def test_a_policy_that_must_not_be_is_refused_by_name(own: dict[str, dict[str, dict[str, object]]], said: str) -> None:
@@ -327,7 +395,14 @@ def test_policies_have_the_documented_defaults_and_change_by_field() -> None:
     other = policies.of("memory", "never heard of")
     assert (other.active_days, other.grace_days, other.disposal) == (365, 30, "STRIP_PAYLOAD")
     assert policies.of("memory", "decay-exempt").timer == "none"
-    assert policies.of("scoped_memory", "episodes").timer == "none"
+    scoped = policies.of("scoped_memory", "episodes")
+    assert (scoped.timer, scoped.active_days, scoped.grace_days, scoped.disposal) == (
+        "archived_at",
+        90,
+        30,
+        "HARD_DELETE",
+    )
+    assert Policies({"scoped_memory": {"episodes": {"timer": "none"}}}).of("scoped_memory", "episodes").timer == "none"
     rules = {(rule.profile, rule.entity, rule.kind): rule for rule in policies.rules(Profiles({}, {}))}
     assert rules["gateway", "memory", "episodic"].content_class == "episodes"
     assert rules["operations", "memory", "semantic"].policy.timer == "invalid_at"

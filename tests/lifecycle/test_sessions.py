@@ -19,7 +19,7 @@ from whence.jobs import JOBS, Job
 from whence.ledger import Ledger
 from whence.ledger.effects import OwnEvent
 from whence.memory.rebuild import rebuild
-from whence.wire import Fact, Kind, Recall, Remember, SessionReport, StoredMemory, Tier
+from whence.wire import Fact, Kind, Recall, Remember, SessionReport, SessionRow, StoredMemory, Tier
 
 ROUTINE = ("open the queue", "pick the oldest invoice", "compare it with the order", "ask for approval", "pay it")
 
@@ -147,7 +147,7 @@ async def test_a_close_says_what_became_of_every_row(later: App, workspace: Work
     lives = Fact("Ann", "lives in", "Rome", 0.6)
     alone = await later.memory.remember(ann, told("Ann likes tea", kind="semantic", fact=Fact("Ann", "likes", "tea")))
     both = await later.memory.remember(ann, told("Ann lives in Rome", kind="semantic", fact=lives))
-    await later.memory.remember(ann, told("Ann lives in Rome", "s2", kind="semantic", fact=lives))
+    too = await later.memory.remember(ann, told("Ann lives in Rome", "s2", kind="semantic", fact=lives))
     kept = await later.memory.remember(ann, told("what stays", tier="persistent", kind="semantic"))
     [report] = await later.sessions.close(ann, "s1")
     assert report.counts == {"archived": 2, "removed": 2, "promoted": 1}
@@ -163,11 +163,164 @@ async def test_a_close_says_what_became_of_every_row(later: App, workspace: Work
         "whence",
     )
     explained = await later.memory.explain(ann.scope, became)
-    assert [source.source for source in explained.sources] == [str(both.memory_id)]
+    assert {source.source for source in explained.sources} == {str(both.memory_id), str(too.memory_id)}
     assert {memory.memory_id for memory in await held(later, ann, tiers=("persistent",))} == {kept.memory_id, became}
     assert kept.memory_id not in fates
     assert "opened the file" in report.summary
     assert await nothing_differs(later, workspace)
+
+
+LIVES = Fact("Ann", "lives in", "Rome", 0.6)
+
+
+def said(session: str, fact: Fact | None = LIVES, **more: Any) -> Remember:
+    return told(f"{fact.subject} {fact.object}" if fact else "tea, always", session, "semantic", fact=fact, **more)
+
+
+async def closed(app: App, who: Principal, request: Remember) -> SessionRow:
+    """What became of what was said in a session of its own."""
+    await app.memory.remember(who, request)
+    assert request.session_id is not None
+    [report] = await app.sessions.close(who, request.session_id)
+    return report.rows[-1]
+
+
+@pytest.mark.parametrize("fact", [LIVES, None])
+async def test_what_a_second_session_says_too_outlives_it_although_the_first_is_closed(
+    later: App, workspace: Workspace, moment: Time, fact: Fact | None
+) -> None:
+    ann, rows = workspace.user("ann"), list[SessionRow]()
+    for session in ("s1", "s2", "s3"):
+        rows.append(await closed(later, ann, said(session, fact)))
+        moment.pass_by(days=1)
+    assert [row.fate for row in rows] == ["removed", "promoted", "promoted"]
+    [kept] = await held(later, ann)
+    assert [row.became for row in rows[1:]] == [kept.memory_id, kept.memory_id]
+    explained = await later.memory.explain(ann.scope, kept.memory_id)
+    assert {source.source for source in explained.sources} == {str(row.memory_id) for row in rows}
+    assert await nothing_differs(later, workspace)
+
+
+@pytest.mark.parametrize("fact", [LIVES, None])
+async def test_what_one_session_repeats_or_another_user_says_is_one_source(
+    later: App, workspace: Workspace, fact: Fact | None
+) -> None:
+    ann = workspace.user("ann")
+    assert (await closed(later, workspace.user("bob"), said("s0", fact))).fate == "removed"
+    await later.memory.remember(ann, said("s1", fact))
+    assert (await closed(later, ann, said("s1", fact))).fate == "removed"
+    assert (await closed(later, ann, said("s1", fact))).fate == "removed"
+    assert await held(later, ann) == []
+
+
+@pytest.mark.parametrize("fact", [LIVES, None])
+async def test_what_was_forgotten_before_or_after_its_session_is_no_source(
+    later: App, workspace: Workspace, moment: Time, fact: Fact | None
+) -> None:
+    ann = workspace.user("ann")
+    first = await later.memory.remember(ann, said("s1", fact))
+    await later.memory.forget(ann, first.memory_id)
+    moment.pass_by(days=1)
+    await later.sessions.close(ann, "s1")
+    second = await closed(later, ann, said("s2", fact))
+    assert second.fate == "removed"
+    await later.memory.forget(ann, second.memory_id)
+    assert (await closed(later, ann, said("s3", fact))).fate == "removed"
+    assert await nothing_differs(later, workspace)
+
+
+async def test_a_fact_that_was_contradicted_since_neither_outlives_its_session_nor_is_a_source(
+    later: App, workspace: Workspace
+) -> None:
+    ann, moved = workspace.user("ann"), Fact("Ann", "lives in", "Oslo")
+    await later.memory.remember(ann, said("s1"))
+    await later.memory.remember(ann, said("s2"))
+    await later.memory.remember(ann, said("s3", moved))
+    fates = [row.fate for each in ("s1", "s2", "s3") for row in (await later.sessions.close(ann, each))[0].rows]
+    assert fates == ["removed", "removed", "removed"]
+    assert (await closed(later, ann, said("s4"))).fate == "removed", "said before Oslo was, it says nothing of now"
+    assert (await closed(later, ann, said("s5"))).fate == "promoted"
+
+
+async def test_a_slip_that_was_put_right_in_its_session_contradicts_nothing(later: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    assert (await closed(later, ann, said("s1"))).fate == "removed"
+    await later.memory.remember(ann, said("s2", Fact("Ann", "lives in", "Oslo")))
+    assert (await closed(later, ann, said("s2"))).fate == "promoted"
+    [kept] = await held(later, ann)
+    assert kept.fact is not None
+    assert kept.fact.object == "Rome"
+
+
+async def test_a_memory_that_was_derived_from_another_is_no_second_source(later: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    first = await later.memory.remember(ann, said("s1"))
+    await later.memory.remember(ann, said("s2", derived_from=(first.memory_id,)))
+    assert [row.fate for row in (await later.sessions.close(ann, "s1"))[0].rows] == ["removed"]
+
+
+async def test_what_was_forgotten_while_it_was_closed_is_not_kept(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = workspace.user("ann")
+    await closed(later, ann, said("s1"))
+    again = await later.memory.remember(ann, said("s2"))
+
+    async def forgotten_first(ledger: Ledger, workspace_id: str, make: Any) -> Any:
+        await later.memory.forget(ann, again.memory_id)
+        return await RECORD(ledger, workspace_id, make)
+
+    monkeypatch.setattr(Ledger, "record_together", forgotten_first)
+    [report] = await later.sessions.close(ann, "s2")
+    assert report.rows == []
+    assert await held(later, ann) == []
+
+
+@pytest.mark.parametrize(("subject", "is_closed"), [("ann", False), ("bob", True)])
+async def test_a_close_that_meets_an_erasure_says_nothing_of_whom_was_erased(
+    app: App,
+    later: App,
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    subject: str,
+    is_closed: bool,
+) -> None:
+    ann = workspace.user("ann")
+    for session in ("s1", "s2", "s3"):
+        await later.memory.start_run(ann, "gateway", "one", session_id=session)
+        for step in ROUTINE:
+            await later.memory.remember(ann, told(step, session, subject_id=subject))
+        if session != "s3":
+            await later.sessions.close(ann, session)
+
+    async def erased_first(ledger: Ledger, workspace_id: str, make: Any) -> Any:
+        monkeypatch.setattr(Ledger, "record_together", RECORD)
+        await app.erasures.erase(workspace.admin, subject)
+        return await RECORD(ledger, workspace_id, make)
+
+    # Another process erases: here the key is still remembered.
+    monkeypatch.setattr(Ledger, "record_together", erased_first)
+    if is_closed:
+        [report] = await later.sessions.close(ann, "s3")
+        assert (report.rows, report.routines) == ([], [])
+        assert ROUTINE[0] not in report.summary
+    else:
+        with pytest.raises(NotFound):
+            await later.sessions.close(ann, "s3")
+    assert await held(later, workspace.admin) == []
+    assert await nothing_differs(later, workspace)
+
+
+async def test_who_told_what_was_promoted_is_told_and_not_only_who_promoted_it(
+    later: App, workspace: Workspace
+) -> None:
+    for session in ("s1", "s2"):
+        request = msgspec.structs.replace(said(session), user_id="ann")
+        await later.memory.remember(workspace.admin, request)
+        await later.sessions.close(workspace.admin, session)
+    [kept] = await held(later, workspace.user("ann"))
+    explained = await later.memory.explain(workspace.admin.scope, kept.memory_id)
+    assert {(source.told_by, source.said_by) for source in explained.sources} == {("admin", "whence")}
 
 
 async def test_a_close_that_is_repeated_gives_the_same_report(later: App, workspace: Workspace) -> None:

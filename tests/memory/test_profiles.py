@@ -33,6 +33,8 @@ def test_a_sound_profile_is_loaded(given: dict[str, Any]) -> None:
         ({**SOUND, "episodes": "interaction"}, "episodes", "no interaction/episodic cell; there is one in session"),
         ({**FACTS_ONLY, "episodes": "persistent"}, "episodes", "no persistent/episodic cell"),
         ({**SOUND, "episodes": "forever"}, "episodes", "must be one of interaction, session, persistent"),
+        ({**SOUND, "idle_days": 0}, "idle_days", "must be from 1 to 3,650"),
+        ({**SOUND, "idle_days": 3_651}, "idle_days", "must be from 1 to 3,650"),
         ({"cells": {}}, "cells", "has no cell"),
         ({"cells": {"session": {}}}, "cells", "has no cell"),
         ({**SOUND, "cells": {**CELLS, "interaction": {}}}, "cells.interaction", "has no kind"),

@@ -13,6 +13,7 @@ from whence.cli import (
     canon,
     doctor,
     erasure,
+    evaluation,
     graph,
     jobs,
     lifecycle,
@@ -39,7 +40,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     help="Memory for AI agents that knows where it came from.",
 )
-for _subject in (doctor, memory, recall, graph, tail, seals, lifecycle, erasure):
+for _subject in (doctor, memory, recall, graph, tail, seals, lifecycle, erasure, evaluation):
     cli.add_typer(_subject.commands)
 cli.add_typer(users.users, name="user")
 cli.add_typer(users.workspaces, name="workspace")

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any, cast
 from uuid import UUID
 
 import msgspec
@@ -114,11 +114,23 @@ def _id_in(given: str) -> UUID | None:
 
 def _read(path: Path) -> Erasure:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Erasure)
+        given = path.read_bytes()
+        receipt = msgspec.json.decode(given, type=Erasure)
+        if not _has_the_fields_of(msgspec.json.decode(given), msgspec.to_builtins(receipt)):
+            raise SetupError(f"{path} says more than a receipt does: it was changed")
     except OSError as error:
         raise SetupError(f"{path} cannot be read: {error.strerror}") from error
     except msgspec.DecodeError:
         raise SetupError(f"{path} is not a receipt, as `whence erase --json` prints it") from None
+    return receipt
+
+
+def _has_the_fields_of(given: Any, known: Any) -> bool:
+    """At every depth. What is not known would pass for attested."""
+    if not isinstance(given, dict):
+        return True
+    fields = cast("dict[str, Any]", given)
+    return all(name in known and _has_the_fields_of(value, known[name]) for name, value in fields.items())
 
 
 @command(commands, "export")

@@ -7,9 +7,11 @@ import typer
 from rich.table import Column
 
 from whence.cli.command import AsUser, Before, InWorkspace, command
-from whence.cli.terminal import id_column, print_json, print_plain, print_table, shown, to_minute
+from whence.cli.terminal import cut, id_column, print_json, print_plain, print_table, shown, to_minute
 from whence.lifecycle.actions import MAX_PAGE_ACTIONS
 from whence.lifecycle.retention import Plan
+
+_TEXT_CELLS = 40
 
 commands = typer.Typer()
 actions = typer.Typer(no_args_is_help=True, help="Actions: audited acts that hold what they cite.")
@@ -92,7 +94,7 @@ def _print_plan(plan: Plan) -> None:
                 f"{due.since:%Y-%m-%d}",
             )
         ]
-        rows += [(f"  {shown(line)[:34]}",) for line in (due.text, due.kept_by) if line]
+        rows += [(f"  {shown(line)}",) for line in (due.text, due.kept_by) if line]
     if rows:
         print_table((id_column("memory"), "becomes", "class", Column("since", no_wrap=True)), rows)
     else:
@@ -103,7 +105,7 @@ def _print_plan(plan: Plan) -> None:
     if plan.orphan_count:
         print_plain(f"alert: {plan.orphan_count:,} without sources; nothing is done about them")
     for orphan in plan.orphans:
-        print_plain(f"  {orphan.memory_id} {shown(orphan.text)[:40]}")
+        print_plain(f"  {orphan.memory_id} {cut(shown(orphan.text), _TEXT_CELLS)}")
 
 
 @command(archives, "list")

@@ -142,7 +142,8 @@ def _source(source: MemorySource) -> str:
     if source.role == "told":
         return f"{source.source}, told by {source.said_by} at {said}"
     what = f" ({source.event.event_type}, #{source.event.global_position})" if source.event is not None else ""
-    return f"{source.role} {source.source}{what}, told by {source.said_by} at {said}"
+    told = f" told by {source.told_by}," if source.told_by else ""
+    return f"{source.role} {source.source}{what},{told} drawn from by {source.said_by} at {said}"
 
 
 @command(memories, "list")

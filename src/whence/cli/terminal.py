@@ -74,6 +74,10 @@ def shown(text: str) -> str:
     return "".join(character if character.isprintable() else "·" for character in text)
 
 
+def cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
 def harmless(text: str) -> str:
     """The same JSON with what a terminal might obey escaped. Besides line ends, it can only stand in strings."""
     return "".join(

@@ -74,11 +74,12 @@ def at(template: str, *names: Id) -> str:
 
 def _segment(name: Id) -> str:
     said = str(name)
-    if said in ("", ".", ".."):
-        # On its way these would become a step to another path.
-        message = "a name in a path must not be empty, `.` or `..`"
+    if said == "":
+        message = "a name in a path must not be empty"
         raise InvalidInput(message, (FieldError("path", message),))
-    return quote(_sendable("path", said), safe="")
+    quoted = quote(_sendable("path", said), safe="")
+    # In clear these would become a step to another path on their way.
+    return quoted.replace(".", "%2E") if said in (".", "..") else quoted
 
 
 def _in_query(name: str, value: Any) -> str:

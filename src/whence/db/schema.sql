@@ -211,6 +211,21 @@ END $$;
 
 ALTER FUNCTION whence.effect_feedback(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_forget_removed(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    changed integer;
+BEGIN
+    UPDATE whence.memories m SET archived_at = at
+    WHERE m.workspace_id = in_workspace AND m.memory_id = (document->>'memory_id')::uuid AND m.archived_at IS NULL
+      AND m.deleted_at IS NOT NULL;
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    RETURN jsonb_build_object('changed', changed);
+END $$;
+
+ALTER FUNCTION whence.effect_forget_removed(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_record_action(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -1526,9 +1541,14 @@ CREATE VIEW whence.retention_states WITH (security_invoker='true') AS
             WHEN ((EXISTS ( SELECT 1
                FROM whence.memory_sources s
               WHERE ((s.workspace_id = m.workspace_id) AND (s.memory_id = m.memory_id)))) AND (NOT (EXISTS ( SELECT 1
-               FROM (whence.memory_sources s
-                 LEFT JOIN whence.memories o ON (((o.workspace_id = s.workspace_id) AND ((o.memory_id)::text = s.source))))
-              WHERE ((s.workspace_id = m.workspace_id) AND (s.memory_id = m.memory_id) AND ((s.role <> 'memory'::text) OR ((o.memory_id IS NOT NULL) AND (o.deleted_at IS NULL)))))))) THEN 'ORPHANED'::text
+               FROM whence.memory_sources s
+              WHERE ((s.workspace_id = m.workspace_id) AND (s.memory_id = m.memory_id) AND
+                    CASE s.role
+                        WHEN 'memory'::text THEN (EXISTS ( SELECT 1
+                           FROM whence.memories o
+                          WHERE ((o.workspace_id = s.workspace_id) AND (o.memory_id = (s.source)::uuid) AND (o.deleted_at IS NULL))))
+                        ELSE true
+                    END))))) THEN 'ORPHANED'::text
             ELSE 'ACTIVE'::text
         END AS state
    FROM whence.memories m;
@@ -1611,7 +1631,8 @@ CREATE TABLE whence.sessions (
     ended_at timestamp with time zone,
     end_position bigint,
     closed_at timestamp with time zone,
-    close_event_id uuid
+    close_event_id uuid,
+    idle_until timestamp without time zone GENERATED ALWAYS AS (((last_activity_at AT TIME ZONE 'UTC'::text) + make_interval(days => idle_days))) STORED NOT NULL
 );
 
 ALTER TABLE ONLY whence.sessions FORCE ROW LEVEL SECURITY;
@@ -1938,11 +1959,17 @@ CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors USING btree (workspa
 
 CREATE INDEX graph_vectors_by_subject ON whence.graph_vectors USING btree (workspace_id, build, owner, subject_id, ((node | (0)::bigint)));
 
+CREATE INDEX memories_archived ON whence.memories USING btree (archived_at, workspace_id) WHERE ((archived_at IS NOT NULL) AND (deleted_at IS NULL));
+
+CREATE INDEX memories_by_age ON whence.memories USING btree (profile, kind, workspace_id, recorded_at) WHERE ((tier = 'persistent'::text) AND (deleted_at IS NULL) AND (recorded_at > '-infinity'::timestamp with time zone));
+
 CREATE INDEX memories_by_key ON whence.memories USING btree (conflict_key, workspace_id, owner, agent, valid_at) WHERE (conflict_key IS NOT NULL);
 
 CREATE INDEX memories_by_run ON whence.memories USING btree (agent, workspace_id, "position") WHERE (run_id IS NOT NULL);
 
 CREATE INDEX memories_by_session ON whence.memories USING btree (session_id, workspace_id, "position") WHERE (session_id IS NOT NULL);
+
+CREATE INDEX memories_ended ON whence.memories USING btree (GREATEST(invalid_at, invalidated_at, recorded_at), workspace_id) WHERE ((invalid_at IS NOT NULL) AND (tier = 'persistent'::text) AND (deleted_at IS NULL));
 
 CREATE INDEX memories_in_order ON whence.memories USING btree (owner, workspace_id, "position");
 
@@ -1950,9 +1977,15 @@ CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspa
 
 CREATE UNIQUE INDEX memories_same_text ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, body_hash) WHERE ((kind <> 'episodic'::text) AND (conflict_key IS NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
 
+CREATE INDEX memories_told_before ON whence.memories USING btree (body_hash, workspace_id) WHERE ((kind = 'semantic'::text) AND (tier <> 'persistent'::text) AND (conflict_key IS NULL));
+
+CREATE INDEX memories_tombstoned ON whence.memories USING btree (deleted_at, workspace_id) WHERE ((deleted_at IS NOT NULL) AND (stripped_at IS NULL));
+
 CREATE INDEX memory_sources_by_event ON whence.memory_sources USING btree (event_id, workspace_id);
 
 CREATE INDEX memory_sources_by_source ON whence.memory_sources USING btree (source, workspace_id) WHERE (role <> 'told'::text);
+
+CREATE INDEX memory_sources_derived ON whence.memory_sources USING btree (workspace_id, memory_id) WHERE ((role = 'memory'::text) AND (told_at > '-infinity'::timestamp with time zone));
 
 CREATE INDEX memory_tellings_by_memory ON whence.memory_tellings USING btree (memory_id, workspace_id);
 
@@ -1960,9 +1993,11 @@ CREATE INDEX runs_of_agent ON whence.runs USING btree (agent, workspace_id, owne
 
 CREATE INDEX runs_of_instance ON whence.runs USING btree (instance, agent, workspace_id, owner, turn);
 
+CREATE INDEX sessions_idle ON whence.sessions USING btree (idle_until, workspace_id) WHERE ((closed_at IS NULL) AND (ended_at IS NULL));
+
 CREATE UNIQUE INDEX sessions_one_open ON whence.sessions USING btree (session_id, workspace_id, owner, agent) WHERE (ended_at IS NULL);
 
-CREATE INDEX sessions_unclosed ON whence.sessions USING btree (last_activity_at, workspace_id) WHERE (closed_at IS NULL);
+CREATE INDEX sessions_over ON whence.sessions USING btree (ended_at, workspace_id) WHERE ((closed_at IS NULL) AND (ended_at IS NOT NULL));
 
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
 
@@ -2334,6 +2369,8 @@ GRANT SELECT(last_activity_at) ON TABLE whence.sessions TO whence_worker;
 GRANT SELECT(ended_at) ON TABLE whence.sessions TO whence_worker;
 
 GRANT SELECT(closed_at) ON TABLE whence.sessions TO whence_worker;
+
+GRANT SELECT(idle_until) ON TABLE whence.sessions TO whence_worker;
 
 GRANT SELECT,INSERT ON TABLE whence.subject_keys TO whence_workspace;
 GRANT SELECT ON TABLE whence.subject_keys TO whence_app;

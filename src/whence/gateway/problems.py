@@ -86,7 +86,10 @@ def _wrong_parameters(request: Request[Any, Any, Any], error: ValidationExceptio
     fields: list[FieldError] = []
     for item in said or ():
         name, message = item.get("key", ""), item.get("message", "")
-        fields.append(FieldError(name, _clear(message, kinds[name].annotation if name in kinds else None, "")))
+        known = kinds.get(name)
+        # What is called otherwise in the query, because the framework has other uses for the name.
+        called = getattr(known and known.kwarg_definition, "name", None) or name
+        fields.append(FieldError(called, _clear(message, known and known.annotation, "")))
     return InvalidInput("; ".join(f"{item.field}: {item.message}" for item in fields), tuple(fields))
 
 

@@ -153,6 +153,8 @@ class Projector:
             if row is None or row[0] != batch.lo:
                 # Another worker is or was here.
                 return None if row is None else row[0]
+            if readings and not await _are_there(tx, batch, readings):
+                return batch.lo
             values = batch.values(window=INFERENCE_WINDOW_EVENTS, now=self._clock())
             async with tx.pipeline():
                 for name in _STRUCTURE:
@@ -244,6 +246,16 @@ async def live_build(tx: Tx, workspace_id: str) -> tuple[int, int] | None:
     """The number of the build that readers use, and the position that it has come to."""
     row: Any = await (await tx.execute(_SQL["live_build"], {"workspace_id": workspace_id})).fetchone()
     return row
+
+
+async def _are_there(tx: Tx, batch: Batch, readings: Sequence[Reading]) -> bool:
+    """Whether nothing of what was read has been erased since; else it must be read again."""
+    values = batch.values(positions=[item.content.position for item in readings])
+    async with tx.pipeline():
+        await tx.execute(_SQL["beside_erasures"], values)
+        cursor = await tx.execute(_SQL["payloads_left"], values)
+        row = await cursor.fetchone()
+    return row == (len(readings),)
 
 
 async def _note(tx: Tx, batch: Batch, position: int, reason: str) -> None:

@@ -67,6 +67,15 @@ SELECT position FROM whence.graph_builds
 WHERE workspace_id = %(workspace_id)s AND build = %(build)s::integer AND NOT dropped
 FOR UPDATE SKIP LOCKED;
 
+-- name: beside_erasures
+-- An erasure waits until what is written now is committed, and removes that too; or it is over already. So what is looked
+-- for in the next statement, and is there, is there when this transaction ends.
+SELECT pg_advisory_xact_lock_shared(hashtextextended('whence erases ' || %(workspace_id)s::text, 0));
+
+-- name: payloads_left
+SELECT count(*) FROM whence.payloads
+WHERE workspace_id = %(workspace_id)s AND global_position = ANY (%(positions)s::bigint[]);
+
 -- name: hold_live
 -- Waits for whoever is writing; from then on nobody else projects.
 SELECT build, position FROM whence.graph_builds WHERE workspace_id = %(workspace_id)s AND live FOR UPDATE;

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, get_args
 from uuid import UUID
 
 import msgspec
+import psycopg
 from msgspec import UNSET
 from prometheus_client import CollectorRegistry, Counter
 
@@ -139,10 +140,19 @@ class Ledger:
     ) -> list[Outcome]:
         """Stores all of them or none. They are made while nothing else is appended to the workspace, so that what they
         say about it is so when they are stored."""
-        async with self._database.transaction(Scope(workspace_id)) as tx:
-            await lock_head(tx, workspace_id)
-            entries = await self._own_entries(workspace_id, await make(tx))
-            outcomes = await append(tx, workspace_id, entries, self._clock())
+        subjects = set[str]()
+        try:
+            async with self._database.transaction(Scope(workspace_id)) as tx:
+                await lock_head(tx, workspace_id)
+                made = await make(tx)
+                subjects = {subject_of(own.event) for own in made}
+                entries = await self._own_entries(workspace_id, made)
+                outcomes = await append(tx, workspace_id, entries, self._clock())
+        except psycopg.IntegrityError:
+            # Perhaps because a key that is remembered here was erased elsewhere.
+            for subject in subjects:
+                self.keys.forget(workspace_id, subject)
+            raise
         self._count_all(outcomes)
         self.heads.moved(workspace_id, max((outcome.position or 0 for outcome in outcomes), default=0))
         return outcomes

@@ -115,9 +115,10 @@ class Archive:
             raise SetupError(f"the archive {path} cannot be written: {error.strerror}") from error
 
     async def listed(self, scope: Scope) -> list[Listed]:
-        """The files that the ledger names, in order, as they are found."""
+        """The files that the ledger names, in order, as they are found. Of two that archived the same memories at once
+        both name the file, and it is one."""
         page = await self._ledger.page(scope, 0, MAX_ARCHIVES_LISTED, Filter(event_type=RETENTION_TYPE))
-        found: list[Listed] = []
+        found: dict[str, Listed] = {}
         for event in page.events:
             try:
                 document = document_of(await self._ledger.payload(scope, event.event_id))
@@ -126,8 +127,8 @@ class Archive:
             if "archive" in document:
                 archive = msgspec.convert(document["archive"], Archived)
                 intact = await asyncio.to_thread(self._is_intact, scope.workspace_id, archive)
-                found.append(Listed(archive, event.recorded_at, intact))
-        return found
+                found.setdefault(archive.file, Listed(archive, event.recorded_at, intact))
+        return list(found.values())
 
     def _is_intact(self, workspace_id: str, archive: Archived) -> bool | None:
         try:

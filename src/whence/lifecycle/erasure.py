@@ -82,16 +82,25 @@ class Erasures:
     async def erase(self, principal: Principal, subject_id: str, told: Told = nobody) -> Erasure:
         """Returns when all is done. For a subject that was erased and of whom nothing came since, the first receipt."""
         check_subject(subject_id)
+        workspace_id = principal.workspace_id
+        subject_hash = erased_hash(await self._key(workspace_id), subject_id)
         async with self._turn:
-            erasure_id = await self._erase(principal, subject_id, told)
-            await self._settle_all(principal.workspace_id, told)
-        return await self.get(Scope(principal.workspace_id), erasure_id)
+            # What an erasure that was stopped has left to do is not what came since.
+            if await self._is_unsettled(workspace_id, subject_hash):
+                await self._settle_all(workspace_id, told)
+            erasure_id = await self._erase(principal, subject_id, subject_hash, told)
+            await self._settle_all(workspace_id, told)
+        return await self.get(Scope(workspace_id), erasure_id)
 
-    async def _erase(self, principal: Principal, subject_id: str, told: Told) -> UUID:
+    async def _is_unsettled(self, workspace_id: str, subject_hash: str) -> bool:
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            values = {"workspace_id": workspace_id, "subject_hash": subject_hash}
+            row = await (await tx.execute(_SQL["is_unsettled"], values)).fetchone()
+        return row == (True,)
+
+    async def _erase(self, principal: Principal, subject_id: str, subject_hash: str, told: Told) -> UUID:
         """Removes what is there; the id of the receipt, which is the last one where nothing is."""
         workspace_id = principal.workspace_id
-        key = await self._key(workspace_id)
-        subject_hash = erased_hash(key, subject_id)
         erasure_id = uuid4()
         async with self._database.transaction(Scope(workspace_id), timeout_ms=ERASE_TIMEOUT_MS) as tx:
             values = {"workspace_id": workspace_id, "subject_id": subject_id, "subject_hash": subject_hash}
@@ -113,6 +122,7 @@ class Erasures:
         """Under the lock of the head nothing is added meanwhile."""
         await tx.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         await tx.execute(_SQL["become_eraser"])
+        await tx.execute(_SQL["erase_alone"], values)
         await tx.execute(_SQL["hold_head"], values)
         ((found,),) = await (await tx.execute(_SQL["erase_rows"], values)).fetchall()
         return found
@@ -162,8 +172,10 @@ class Erasures:
         return _receipt(scope.workspace_id, erasure_id, position, erased_at, document.encode(), settled)
 
     async def verify(self, receipt: Erasure) -> list[Check]:
-        """Whether what a receipt says is so: by the ledger, by its seals, and by what is held now."""
+        """Whether what a receipt says is so: by the ledger, by its seals, and by what is held now. What the erasure has
+        left to do is done first."""
         scope = Scope(receipt.workspace_id)
+        await self.settle(receipt.workspace_id)
         key = await self._key(receipt.workspace_id)
         return [
             *await self._check_event(scope, receipt, key),
@@ -180,11 +192,9 @@ class Erasures:
         if event.event_type != "system.subject_erased":
             return [Check("event", False, f"the event is a {event.event_type}")]
         said = bytes(msgspec.json.decode(payload, type=dict[str, msgspec.Raw])["memory"])
-        written = _receipt(
-            scope.workspace_id, event.event_id, event.global_position, event.recorded_at, said, receipt.settled
-        )
+        written = _receipt(scope.workspace_id, event.event_id, event.global_position, event.recorded_at, said, True)
         same = written == receipt
-        detail = f"on position {event.global_position}" if same else "the receipt is not what the ledger says"
+        detail = f"on position {event.global_position}" if same else _difference(receipt, written)
         place = event.event_id.bytes + scope.workspace_id.encode()
         sealed = await self._check_seal(scope, receipt, commit(key.salt(place), canonical(payload)).hex())
         return [Check("event", same, detail), sealed]
@@ -227,6 +237,12 @@ class Erasures:
 
     async def _key(self, workspace_id: str) -> SubjectKey:
         return (await self._ledger.keys.ensure(workspace_id, {WORKSPACE_SUBJECT}))[WORKSPACE_SUBJECT]
+
+
+def _difference(receipt: Erasure, written: Erasure) -> str:
+    if receipt == msgspec.structs.replace(written, settled=False):
+        return "the receipt says that it is not settled, which it is by now: get it again"
+    return "the receipt is not what the ledger says"
 
 
 def check_subject(subject_id: str) -> None:

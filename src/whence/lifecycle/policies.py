@@ -90,6 +90,10 @@ def _read(entity: str, name: str, base: Mapping[str, Any], given: Any) -> Policy
         raise SetupError(f"{where}: {error}") from None
     if entity == "memory" and policy.disposal == "HARD_DELETE":
         raise SetupError(f"{where}.disposal: persistent memory is never hard-deleted; the most is STRIP_PAYLOAD")
-    if entity == "scoped_memory" and policy.timer != "none":
-        raise SetupError(f"{where}.timer: memory of sessions and threads ends with them, and by no timer")
+    if entity == "scoped_memory" and policy.timer not in ("archived_at", "none"):
+        raise SetupError(
+            f"{where}.timer: memory of sessions and threads ends with them; archived_at counts from then on"
+        )
+    if entity == "memory" and policy.timer == "archived_at":
+        raise SetupError(f"{where}.timer: persistent memory is not archived; only that of sessions and threads is")
     return policy

@@ -1,8 +1,8 @@
 """Purge: what was removed is gone from the files too.
 
 A database that removes a row marks it, and goes on holding its bytes: in the table and its indexes, in the samples that
-its planner keeps, and in the write-ahead log. Here the tables are rewritten and sampled anew, and on the embedded
-database the log is replaced as well. On a served one the log is its operator's, who is told.
+its planner keeps, and in the write-ahead log. Here the tables are rewritten, their samples dropped and taken anew, and
+on the embedded database the log is replaced as well. On a served one the log is its operator's, who is told.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,31 @@ _BYTES = b"""
 SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
 WHERE relnamespace = 'whence'::regnamespace AND relkind = 'r'
 """
+_CLEARING_VERSION = 180_000
+"""The first Postgres that lets the owner of a table drop its samples."""
+
+# Of a table that is empty no samples are taken anew: those of rows that are gone would stay. Indexes on expressions
+# have samples of their own.
+_CLEAR = b"""
+SELECT pg_clear_attribute_stats('whence', c.relname::text, a.attname::text, inherited)
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid, unnest(ARRAY[false, true]) inherited
+WHERE a.attnum > 0 AND NOT a.attisdropped
+  AND (c.oid = %(table)s::regclass OR c.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = %(table)s::regclass))
+"""
+# Samples of several columns together, where somebody has asked for them.
+_TOGETHER = b"""
+SELECT stxnamespace::regnamespace::text, stxname, pg_get_statisticsobjdef(oid), stxstattarget
+FROM pg_statistic_ext WHERE stxrelid = %(table)s::regclass
+"""
 _OPERATOR = (
     "the write-ahead log: switch and checkpoint, and let archived segments age out",
     "replicas: they follow by themselves once the log is replayed",
     "backups and snapshots from before: let them age out, and never restore them together with the key folder",
     "transactions that were open meanwhile may have kept rows alive: run this again when they have ended",
+)
+_BEFORE_CLEARING = (
+    "samples of tables that are empty now, which the owner can drop from Postgres 18 on: as a superuser, delete their"
+    " rows in pg_statistic, and vacuum it in full"
 )
 _OWNER_OF_FILES = ("backups and snapshots of the data directory from before: let them age out",)
 
@@ -61,8 +81,12 @@ def purge(owner: str, data_dir: Path | None, on_progress: Progress) -> Purged:
             if skipped:
                 raise DatabaseError(f"the tables cannot be rewritten: {skipped[0]}; give the owner's URL")
             # The samples of the planner hold values of columns. They were taken anew; here are the old ones.
-            conn.execute("VACUUM (FULL) pg_catalog.pg_statistic")
+            conn.execute("VACUUM (FULL) pg_catalog.pg_statistic, pg_catalog.pg_statistic_ext_data")
+            if conn.info.server_version < _CLEARING_VERSION:
+                skipped.append(_BEFORE_CLEARING)
             after = _asked(conn, _BYTES)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise DatabaseError(f"the tables cannot be rewritten: {reason(error)}; give the owner's URL") from error
     except psycopg.Error as error:
         raise DatabaseError(f"the tables cannot be rewritten: {reason(error)}") from error
     segments = None if data_dir is None else scrub.replace_log(data_dir)
@@ -76,9 +100,23 @@ def _rewrite(conn: Connection, tables: list[str], on_progress: Progress) -> None
     try:
         for done, table in enumerate(tables):
             on_progress(done, len(tables) + 1)
+            _drop_samples(conn, table)
             conn.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier("whence", table)))
     except psycopg.errors.LockNotAvailable as error:
         raise Unavailable("a table is in use without end: stop what uses it, and purge again") from error
+
+
+def _drop_samples(conn: Connection, table: str) -> None:
+    values = {"table": f"whence.{table}"}
+    with conn.transaction():
+        if conn.info.server_version >= _CLEARING_VERSION:
+            conn.execute(_CLEAR, values)
+        for schema, name, definition, target in conn.execute(_TOGETHER, values).fetchall():
+            made = sql.Identifier(schema, name)
+            conn.execute(sql.SQL("DROP STATISTICS {}").format(made))
+            conn.execute(definition)
+            if target is not None:
+                conn.execute(sql.SQL("ALTER STATISTICS {} SET STATISTICS {}").format(made, target))
 
 
 def _asked(conn: Connection, statement: bytes) -> int:

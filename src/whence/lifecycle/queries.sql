@@ -30,38 +30,93 @@ WHERE s.workspace_id = %(workspace_id)s AND s.owner = %(owner)s AND s.agent = %(
 
 -- name: stretches_to_close
 -- What has ended, and what has been idle for as long as it may be, the longest first.
-SELECT s.owner, s.agent, s.session_id, s.number FROM whence.sessions s
-WHERE s.workspace_id = %(workspace_id)s AND s.closed_at IS NULL
-  AND (s.ended_at IS NOT NULL OR s.last_activity_at <= %(now)s::timestamptz - make_interval(days => s.idle_days))
+SELECT s.owner, s.agent, s.session_id, s.number FROM (
+    SELECT s.* FROM whence.sessions s
+    WHERE s.workspace_id = %(workspace_id)s AND s.closed_at IS NULL AND s.ended_at IS NOT NULL
+    UNION ALL
+    SELECT s.* FROM whence.sessions s
+    WHERE s.workspace_id = %(workspace_id)s AND s.closed_at IS NULL AND s.ended_at IS NULL
+      AND s.idle_until <= %(now)s::timestamptz AT TIME ZONE 'UTC'
+) s
 ORDER BY s.last_activity_at LIMIT %(limit)s::bigint;
 
 -- name: workspaces_to_close
-SELECT DISTINCT s.workspace_id FROM whence.sessions s
-WHERE s.closed_at IS NULL
-  AND (s.ended_at IS NOT NULL OR s.last_activity_at <= %(now)s::timestamptz - make_interval(days => s.idle_days));
+-- Run as whence_worker.
+SELECT s.workspace_id FROM whence.sessions s WHERE s.closed_at IS NULL AND s.ended_at IS NOT NULL
+UNION
+SELECT s.workspace_id FROM whence.sessions s
+WHERE s.closed_at IS NULL AND s.ended_at IS NULL AND s.idle_until <= %(now)s::timestamptz AT TIME ZONE 'UTC';
 
--- name: rows_of_stretch
--- What ends with its session, and whether an action holds it; with the number of sources that agree on what it says, in
--- this session and elsewhere.
-SELECT m.memory_id, m.tier, m.kind, m.subject_id, whence.is_held(m.workspace_id, m.memory_id), (
-    SELECT count(DISTINCT (c.role, c.source)) FROM whence.memory_sources c
-    WHERE c.workspace_id = m.workspace_id AND c.memory_id IN (
-        SELECT m.memory_id
-        UNION ALL
-        SELECT o.memory_id FROM whence.memories o
-        WHERE o.conflict_key = m.conflict_key AND o.workspace_id = m.workspace_id AND o.owner = m.owner
-          AND o.agent = m.agent AND o.object_key = m.object_key AND o.kind = m.kind AND o.deleted_at IS NULL
-    )
-)
+-- fragment: rows_of_stretch
+-- What ends with its session.
 FROM whence.memories m
 WHERE m.session_id = %(session_id)s AND m.workspace_id = %(workspace_id)s AND m.position >= %(first)s::bigint
   AND m.position <= %(until)s::bigint AND m.owner = %(owner)s AND m.agent = %(agent)s
   AND m.tier <> 'persistent' AND m.deleted_at IS NULL AND m.archived_at IS NULL
-ORDER BY m.position LIMIT %(limit)s::bigint;
+ORDER BY m.position LIMIT %(limit)s::bigint
+
+-- name: rows_of_stretch
+-- With whether an action holds it.
+SELECT m.memory_id, m.tier, m.kind, m.subject_id, whence.is_held(m.workspace_id, m.memory_id) {rows_of_stretch};
+
+-- name: tellings
+-- Of each semantic row: what was told of the same thing by whom it is the memory of, in any session, and of a fact in any
+-- tier, the last ones first; whether it says the same; and by which sources, as many as make a difference. What a close
+-- has removed is there until it is disposed of, and counts; what somebody forgot does not.
+SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid_at, ARRAY(
+    SELECT c.role || ' ' || c.source FROM whence.memory_sources c
+    WHERE c.workspace_id = %(workspace_id)s AND c.memory_id = o.memory_id LIMIT %(sources)s::bigint
+)
+FROM (SELECT m.* {rows_of_stretch}) m
+CROSS JOIN LATERAL (
+    SELECT o.memory_id, o.position, o.object_key IS NOT DISTINCT FROM m.object_key AS is_same,
+        o.tier = 'persistent' AS is_persistent, o.valid_at
+    FROM (
+        SELECT * FROM whence.memories o
+        WHERE o.conflict_key = m.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner
+          AND o.agent = m.agent AND o.kind = 'semantic'
+        UNION ALL
+        SELECT * FROM whence.memories o
+        WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
+          AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
+          AND o.tier <> 'persistent'
+    ) o
+    WHERE o.invalid_at IS NULL AND o.stripped_at IS NULL AND (o.deleted_at IS NULL OR o.archived_at IS NULL AND EXISTS (
+        SELECT FROM whence.sessions s
+        WHERE s.workspace_id = o.workspace_id AND s.owner = o.owner AND s.agent = o.agent
+          AND s.session_id = o.session_id AND s.closed_at = o.deleted_at
+    ))
+    ORDER BY o.position DESC LIMIT %(tellings)s::bigint
+) o
+WHERE m.kind = 'semantic';
+
+-- name: becoming
+-- For each of these documents that repeats a memory, that memory: what whence.memory_remember will find.
+SELECT r.event_id, o.memory_id
+FROM jsonb_populate_recordset(NULL::whence.remembered, %(documents)s::jsonb) r
+CROSS JOIN LATERAL (
+    SELECT o.memory_id FROM whence.memories o
+    WHERE o.conflict_key = r.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = coalesce(r.user_id, '')
+      AND o.agent = r.agent AND o.tier = r.tier AND o.kind = r.kind AND o.object_key = r.object_key
+      AND o.archived_at IS NULL AND o.superseded_at IS NULL AND o.deleted_at IS NULL
+      AND o.valid_at <= coalesce(r.valid_at, 'infinity')
+      AND (o.invalid_at IS NULL OR o.invalid_at > coalesce(r.valid_at, 'infinity'))
+    UNION ALL
+    SELECT o.memory_id FROM whence.memories o
+    WHERE r.conflict_key IS NULL AND o.body_hash = decode(r.body_hash, 'hex') AND o.workspace_id = %(workspace_id)s
+      AND o.owner = coalesce(r.user_id, '') AND o.agent = r.agent AND o.tier = r.tier AND o.anchor = ''
+      AND o.kind = r.kind AND o.kind <> 'episodic' AND o.conflict_key IS NULL AND o.archived_at IS NULL
+      AND o.deleted_at IS NULL AND o.invalid_at IS NULL AND o.superseded_at IS NULL
+    LIMIT 1
+) o;
+
+-- name: memories_there
+SELECT m.memory_id FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND m.deleted_at IS NULL;
 
 -- name: texts_of
 SELECT m.memory_id, m.body, m.subject_id, m.world_id_context, m.fact_subject, m.fact_predicate, m.fact_object,
-    m.confidence, m.importance, m.valid_at
+    m.confidence, m.importance
 FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[])
 ORDER BY m.position;
@@ -139,70 +194,144 @@ WHERE a.workspace_id = %(workspace_id)s AND (%(user_id)s::text IS NULL OR a.user
 ORDER BY a.position DESC LIMIT %(limit)s::bigint;
 
 -- fragment: due
--- What is past its active days, to be tombstoned, and what is past its grace, to be disposed of; each with whether
--- something keeps it. A rule comes with the moments before which the one or the other is over.
+-- What is past its active days, to be tombstoned, and what is past its grace, to be disposed of. A rule comes with the
+-- moments before which the one or the other is over. Looked for by what each timer counts from, as late as any rule has
+-- it, and then by the rule of each: so that nothing is read while nothing is due. Memories of a profile that there is no
+-- more have the rules of the empty name; they are those between the profiles that there are.
 WITH rules AS (
     SELECT * FROM unnest(
         %(profiles)s::text[], %(entities)s::text[], %(kinds)s::text[], %(classes)s::text[], %(timers)s::text[],
         %(disposals)s::text[], %(active_before)s::timestamptz[], %(grace_before)s::timestamptz[]
     ) AS r (profile, entity, kind, content_class, timer, disposal, active_before, grace_before)
-), due AS (
-    SELECT m.*, r.content_class, CASE WHEN m.deleted_at IS NULL THEN 'TOMBSTONE' ELSE r.disposal END AS becomes,
-        CASE WHEN m.deleted_at IS NOT NULL THEN m.deleted_at WHEN r.timer = 'recorded_at' THEN m.recorded_at
-            ELSE greatest(m.invalid_at, m.invalidated_at, m.recorded_at) END AS since,
-        CASE WHEN whence.is_held(m.workspace_id, m.memory_id) THEN 'an action cites it'
-            WHEN whence.is_derived_from(m.workspace_id, m.memory_id, 9223372036854775807)
-                THEN 'a memory was derived from it' END AS kept_by
+), gaps AS (
+    SELECT p.profile AS above, lead(p.profile) OVER (ORDER BY p.profile) AS below
+    FROM (SELECT DISTINCT r.profile FROM rules r) p
+), past AS (
+    SELECT m.memory_id, m.position, m.profile, m.kind, m.tier, m.deleted_at, m.recorded_at AS since,
+        'recorded_at' AS timer
+    FROM rules r
+    CROSS JOIN LATERAL (
+        SELECT * FROM whence.memories m
+        WHERE m.profile = r.profile AND m.kind = r.kind AND m.workspace_id = %(workspace_id)s
+          AND m.recorded_at <= r.active_before AND m.recorded_at > '-infinity' AND m.tier = 'persistent'
+          AND m.deleted_at IS NULL
+        UNION ALL
+        SELECT m.* FROM gaps g
+        CROSS JOIN LATERAL (
+            SELECT * FROM whence.memories m
+            WHERE m.profile > g.above AND m.profile < g.below AND m.kind = r.kind AND m.workspace_id = %(workspace_id)s
+              AND m.recorded_at <= r.active_before AND m.recorded_at > '-infinity' AND m.tier = 'persistent'
+              AND m.deleted_at IS NULL OFFSET 0
+        ) m
+        WHERE r.profile = ''
+        UNION ALL
+        SELECT * FROM whence.memories m
+        WHERE r.profile = '' AND m.profile > (SELECT max(g.above) FROM gaps g) AND m.kind = r.kind
+          AND m.workspace_id = %(workspace_id)s AND m.recorded_at <= r.active_before AND m.recorded_at > '-infinity'
+          AND m.tier = 'persistent' AND m.deleted_at IS NULL
+    ) m
+    WHERE r.entity = 'memory' AND r.timer = 'recorded_at'
+    UNION ALL
+    SELECT m.memory_id, m.position, m.profile, m.kind, m.tier, m.deleted_at,
+        greatest(m.invalid_at, m.invalidated_at, m.recorded_at), 'invalid_at'
     FROM whence.memories m
-    JOIN rules r ON r.kind = m.kind
-      AND r.entity = CASE m.tier WHEN 'persistent' THEN 'memory' ELSE 'scoped_memory' END
-      AND r.profile = CASE WHEN m.profile = ANY (%(profiles)s::text[]) THEN m.profile ELSE '' END
-    WHERE m.workspace_id = %(workspace_id)s AND m.stripped_at IS NULL AND (
-        m.deleted_at <= r.grace_before
-        OR (m.deleted_at IS NULL AND r.timer = 'recorded_at' AND m.recorded_at <= r.active_before)
-        OR (m.deleted_at IS NULL AND r.timer = 'invalid_at' AND m.invalid_at IS NOT NULL
-            AND greatest(m.invalid_at, m.invalidated_at, m.recorded_at) <= r.active_before)
-    )
+    WHERE greatest(m.invalid_at, m.invalidated_at, m.recorded_at) <= (
+        SELECT max(r.active_before) FROM rules r WHERE r.timer = 'invalid_at'
+    ) AND m.workspace_id = %(workspace_id)s AND m.invalid_at IS NOT NULL AND m.tier = 'persistent'
+      AND m.deleted_at IS NULL
+    UNION ALL
+    SELECT m.memory_id, m.position, m.profile, m.kind, m.tier, m.deleted_at, m.archived_at, 'archived_at'
+    FROM whence.memories m
+    WHERE m.archived_at <= (SELECT max(r.active_before) FROM rules r WHERE r.timer = 'archived_at')
+      AND m.workspace_id = %(workspace_id)s AND m.archived_at IS NOT NULL AND m.deleted_at IS NULL
+    UNION ALL
+    SELECT m.memory_id, m.position, m.profile, m.kind, m.tier, m.deleted_at, m.deleted_at, NULL
+    FROM whence.memories m
+    WHERE m.deleted_at <= (SELECT max(r.grace_before) FROM rules r) AND m.workspace_id = %(workspace_id)s
+      AND m.deleted_at IS NOT NULL AND m.stripped_at IS NULL
+), due AS (
+    SELECT p.memory_id, p.position, p.since, r.content_class,
+        CASE WHEN p.deleted_at IS NULL THEN 'TOMBSTONE' ELSE r.disposal END AS becomes
+    FROM past p
+    JOIN rules r ON r.kind = p.kind
+      AND r.entity = CASE p.tier WHEN 'persistent' THEN 'memory' ELSE 'scoped_memory' END
+      AND r.profile = CASE WHEN p.profile = ANY (%(profiles)s::text[]) THEN p.profile ELSE '' END
+      AND CASE WHEN p.timer IS NULL THEN p.since <= r.grace_before
+            ELSE r.timer = p.timer AND p.since <= r.active_before END
+)
+
+-- fragment: kept_by
+-- Why d is kept all the same.
+CASE WHEN whence.is_held(%(workspace_id)s, d.memory_id) THEN 'an action cites it'
+    WHEN whence.is_derived_from(%(workspace_id)s, d.memory_id, 9223372036854775807)
+        THEN 'a memory was derived from it' END
+
+-- fragment: to_do
+-- The first that nothing keeps: whether something does is looked at one after the other, until there are enough.
+picked AS (
+    SELECT d.* FROM (
+        SELECT * FROM due d WHERE (d.becomes = 'TOMBSTONE') = %(tombstone)s::boolean ORDER BY d.position OFFSET 0
+    ) d
+    WHERE {kept_by} IS NULL LIMIT %(limit)s::bigint
 )
 
 -- name: due
 -- The oldest first, those that something keeps too: with what becomes of them, and why not.
-{due}
-SELECT d.memory_id, d.becomes, d.content_class, d.since, d.kept_by, d.agent, d.kind, d.user_id, left(d.body, 200)
-FROM due d ORDER BY d.kept_by IS NOT NULL, d.position LIMIT %(limit)s::bigint;
+{due}, told AS (SELECT d.*, {kept_by} AS kept_by FROM due d)
+SELECT d.memory_id, d.becomes, d.content_class, d.since, d.kept_by, m.agent, m.kind, m.user_id,
+    left(m.body, %(text)s::integer)
+FROM (
+    SELECT * FROM told d ORDER BY d.kept_by IS NOT NULL, d.position LIMIT %(limit)s::bigint
+) d
+JOIN whence.memories m ON m.workspace_id = %(workspace_id)s AND m.memory_id = d.memory_id
+ORDER BY d.kept_by IS NOT NULL, d.position;
 
 -- name: due_totals
 {due}
-SELECT d.becomes, d.content_class, d.kept_by, count(*) FROM due d GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
+SELECT d.becomes, d.content_class, {kept_by}, count(*) FROM due d GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 
 -- name: expired
 -- What is to be tombstoned now, with what an archive keeps of it.
-{due}
-SELECT d.memory_id, d.position, d.user_id, d.subject_id, d.said_by, d.agent, d.profile, d.tier, d.kind, d.session_id,
-    d.interaction_id, d.run_id, d.world_id_context, d.body, d.fact_subject, d.fact_predicate, d.fact_object,
-    d.confidence, d.importance, d.valid_at, d.invalid_at, d.recorded_at, d.told_count, d.access_count, d.accessed_at
-FROM due d WHERE d.becomes = 'TOMBSTONE' AND d.kept_by IS NULL ORDER BY d.position LIMIT %(limit)s::bigint;
+{due}, {to_do}
+SELECT m.memory_id, m.position, m.user_id, m.subject_id, m.said_by, m.agent, m.profile, m.tier, m.kind, m.session_id,
+    m.interaction_id, m.run_id, m.world_id_context, m.body, m.fact_subject, m.fact_predicate, m.fact_object,
+    m.confidence, m.importance, m.valid_at, m.invalid_at, m.recorded_at, m.told_count, m.access_count, m.accessed_at
+FROM picked d JOIN whence.memories m ON m.workspace_id = %(workspace_id)s AND m.memory_id = d.memory_id
+ORDER BY m.position;
 
 -- name: disposable
 -- What is to be disposed of now: the positions of the events that told it, and others that were told in its place, so
 -- many that there is one that is not disposed of now, if there is any.
-{due}
-SELECT d.memory_id, d.becomes, ARRAY(
-    SELECT d.position UNION ALL
-    SELECT t.position FROM whence.memory_tellings t WHERE t.workspace_id = d.workspace_id AND t.memory_id = d.memory_id
+{due}, {to_do}
+SELECT m.memory_id, d.becomes, ARRAY(
+    SELECT m.position UNION ALL
+    SELECT t.position FROM whence.memory_tellings t WHERE t.workspace_id = m.workspace_id AND t.memory_id = m.memory_id
 ), ARRAY(
     SELECT o.memory_id FROM whence.memories o
-    WHERE o.workspace_id = d.workspace_id AND o.owner = d.owner AND o.agent = d.agent AND o.tier = d.tier
-      AND o.anchor = d.anchor AND o.kind = d.kind AND o.conflict_key = d.conflict_key AND o.memory_id <> d.memory_id
+    WHERE o.workspace_id = m.workspace_id AND o.owner = m.owner AND o.agent = m.agent AND o.tier = m.tier
+      AND o.anchor = m.anchor AND o.kind = m.kind AND o.conflict_key = m.conflict_key AND o.memory_id <> m.memory_id
     ORDER BY o.position DESC LIMIT %(limit)s::bigint
 )
-FROM due d WHERE d.becomes <> 'TOMBSTONE' AND d.kept_by IS NULL ORDER BY d.position LIMIT %(limit)s::bigint;
+FROM picked d JOIN whence.memories m ON m.workspace_id = %(workspace_id)s AND m.memory_id = d.memory_id
+ORDER BY m.position;
 
 -- name: orphans
-SELECT s.id, m.agent, m.kind, m.user_id, left(m.body, 200), count(*) OVER ()
-FROM whence.retention_states s
-JOIN whence.memories m ON m.workspace_id = s.workspace_id AND m.memory_id = s.id
-WHERE s.workspace_id = %(workspace_id)s AND s.state = 'ORPHANED'
+-- Only what was derived from a memory that is not there any more can be one.
+SELECT s.id, m.agent, m.kind, m.user_id, left(m.body, %(text)s::integer), count(*) OVER ()
+FROM (
+    SELECT DISTINCT d.memory_id FROM whence.memory_sources d
+    WHERE d.workspace_id = %(workspace_id)s AND d.role = 'memory' AND d.told_at > '-infinity' AND NOT EXISTS (
+        SELECT FROM whence.memories o
+        WHERE o.workspace_id = %(workspace_id)s AND o.deleted_at IS NULL
+          AND o.memory_id = CASE d.role WHEN 'memory' THEN d.source::uuid END
+        OFFSET 0
+    )
+) d
+CROSS JOIN LATERAL (
+    SELECT * FROM whence.retention_states s
+    WHERE s.workspace_id = %(workspace_id)s AND s.id = d.memory_id AND s.state = 'ORPHANED' OFFSET 0
+) s
+JOIN whence.memories m ON m.workspace_id = %(workspace_id)s AND m.memory_id = s.id
 ORDER BY m.position LIMIT %(limit)s::bigint;
 
 -- name: state_of
@@ -230,12 +359,23 @@ SELECT workspace_id FROM whence.workspaces ORDER BY workspace_id;
 -- For the rest of the transaction: it may delete payloads, keys and accounts of its workspace too.
 SET LOCAL ROLE whence_eraser;
 
+-- name: erase_alone
+-- Whoever writes what they have read of payloads ends first, or finds them gone.
+SELECT pg_advisory_xact_lock(hashtextextended('whence erases ' || %(workspace_id)s::text, 0));
+
 -- name: erase_rows
 SELECT whence.erase_rows(%(workspace_id)s, %(subject_id)s, %(subject_hash)s);
 
 -- name: add_unsettled
 INSERT INTO whence.erasures_unsettled (workspace_id, erasure_id, since, shredded)
 VALUES (%(workspace_id)s, %(erasure_id)s, %(now)s, %(shredded)s::jsonb);
+
+-- name: is_unsettled
+SELECT EXISTS (
+    SELECT FROM whence.erasures_unsettled u
+    JOIN whence.erasures e ON e.workspace_id = u.workspace_id AND e.erasure_id = u.erasure_id
+    WHERE u.workspace_id = %(workspace_id)s AND e.subject_hash = %(subject_hash)s
+);
 
 -- name: unsettled
 SELECT erasure_id, shredded FROM whence.erasures_unsettled WHERE workspace_id = %(workspace_id)s ORDER BY since;
@@ -316,7 +456,7 @@ WHERE a.workspace_id = %(workspace_id)s AND a.action_id = ANY (%(event_ids)s::uu
 
 -- name: export_sessions
 -- By the event that opened it, which is the subject's.
-SELECT (to_jsonb(s) - ARRAY['workspace_id', 'owner'])::text FROM whence.sessions s
+SELECT (to_jsonb(s) - ARRAY['workspace_id', 'owner', 'idle_until'])::text FROM whence.sessions s
 WHERE s.workspace_id = %(workspace_id)s AND s.first_position = ANY (ARRAY(
     SELECT e.global_position FROM whence.events e
     WHERE e.workspace_id = %(workspace_id)s AND e.event_id = ANY (%(event_ids)s::uuid[])))

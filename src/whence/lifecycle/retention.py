@@ -39,6 +39,8 @@ MAX_STUB_BYTES = 1 << 19
 MAX_PLANNED = 1_000
 MAX_ORPHANS_LISTED = 100
 MAX_HOLDERS = 100
+MAX_TOLD_CHARACTERS = 200
+"""Of a memory's text, in what would go."""
 MAX_SUMMARY_CHARACTERS = 2_000
 MAX_EXTRACT_CHARACTERS = 200
 
@@ -128,7 +130,7 @@ class Retention:
 
     async def plan(self, scope: Scope) -> Plan:
         """Changes nothing."""
-        values = self._due_values(scope, MAX_PLANNED)
+        values = {**self._due_values(scope, MAX_PLANNED), "text": MAX_TOLD_CHARACTERS}
         async with self._database.transaction(scope, snapshot=True) as tx:
             due: list[Any] = await (await tx.execute(_SQL["due"], values, binary=True)).fetchall()
             totals: list[Any] = await (await tx.execute(_SQL["due_totals"], values, binary=True)).fetchall()
@@ -155,13 +157,18 @@ class Retention:
         self, entity: Entity, content_class: str, memory: StoredMemory
     ) -> tuple[datetime | None, datetime | None, Disposal]:
         policy = self._policies.of(entity, content_class)
-        started = {"recorded_at": memory.recorded_at, "invalid_at": _ended(memory), "none": None}[policy.timer]
+        started = {
+            "recorded_at": memory.recorded_at,
+            "invalid_at": _ended(memory),
+            "archived_at": memory.archived_at,
+            "none": None,
+        }[policy.timer]
         expires_at = None if started is None else started + timedelta(days=policy.active_days)
         gone = memory.deleted_at and memory.deleted_at + timedelta(days=policy.grace_days)
         return (None if memory.deleted_at else expires_at), gone, policy.disposal
 
     async def _orphaned(self, scope: Scope) -> tuple[list[Orphan], int]:
-        values = {"workspace_id": scope.workspace_id, "limit": MAX_ORPHANS_LISTED}
+        values = {"workspace_id": scope.workspace_id, "limit": MAX_ORPHANS_LISTED, "text": MAX_TOLD_CHARACTERS}
         async with self._database.transaction(scope) as tx:
             rows: list[Any] = await (await tx.execute(_SQL["orphans"], values, binary=True)).fetchall()
         return [Orphan(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
@@ -199,7 +206,7 @@ class Retention:
     async def _expire(self, scope: Scope) -> tuple[int, str]:
         """One batch: archived and summed up first, then tombstoned. How many were, and in which file they are."""
         async with self._database.transaction(scope) as tx:
-            values = self._due_values(scope, MAX_EXPIRED)
+            values = {**self._due_values(scope, MAX_EXPIRED), "tombstone": True}
             found: list[Any] = await (await tx.execute(_SQL["expired"], values, binary=True)).fetchall()
         if not found:
             return 0, ""
@@ -223,7 +230,7 @@ class Retention:
 
     async def _dispose(self, scope: Scope) -> int:
         async with self._database.transaction(scope) as tx:
-            values = self._due_values(scope, MAX_DISPOSED)
+            values = {**self._due_values(scope, MAX_DISPOSED), "tombstone": False}
             found: list[Any] = await (await tx.execute(_SQL["disposable"], values, binary=True)).fetchall()
         if not found:
             return 0

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
@@ -24,6 +25,7 @@ from whence.ledger import Ledger
 from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import MAX_POSITION
 from whence.ledger.heads import head_of
+from whence.lifecycle.corroboration import CORROBORATED_SOURCES, MAX_TELLINGS, Promotion, Telling, promotions
 from whence.lifecycle.patterns import MAX_SESSIONS, MAX_STEPS, Routine, Step, routines
 from whence.memory import Memory
 from whence.memory.own import check_limit, check_names
@@ -46,8 +48,8 @@ MAX_CLOSED_ROWS = 50_000
 """Of one stretch: the first ones, which its report lists."""
 CLOSES_A_TURN = 20
 """Of one workspace, before others have their turn."""
-CORROBORATED_SOURCES = 2
-"""So many that do not know of each other make a fact outlive its session."""
+CLOSE_ATTEMPTS = 3
+"""Of one that meets an erasure of whom it is about."""
 SUMMARY_TEXTS = 5
 SUMMARY_CHARACTERS = 300
 """Of each text in a summary."""
@@ -73,15 +75,13 @@ class _Row(NamedTuple):
     kind: Any
     subject_id: str
     is_held: bool
-    sources: int
 
 
 class _Kept(NamedTuple):
     """A memory that outlives the session, ready to be told."""
 
     own: OwnEvent
-    came_from: UUID | None
-    routine: Routine | None
+    found: Promotion | Routine
 
 
 class _Plan(NamedTuple):
@@ -140,7 +140,9 @@ class Sessions:
         async with self._database.transaction(Scope(workspace_id)) as tx:
             rows = await (await tx.execute(_SQL["stretches_to_close"], values)).fetchall()
         for row in rows:
-            await self.close_stretch(workspace_id, Stretch(*row))
+            # Whose it was may have been erased since.
+            with suppress(NotFound):
+                await self.close_stretch(workspace_id, Stretch(*row))
         return len(rows)
 
     async def _close_ended(self, workspace_id: str, ended: dict[str, Any]) -> None:
@@ -149,23 +151,43 @@ class Sessions:
     # --- one close --------------------------------------------------------------------------------------------------
 
     async def close_stretch(self, workspace_id: str, stretch: Stretch) -> SessionReport:
-        plan = await self._plan(workspace_id, stretch)
-        if plan is None:
-            return await self._report(workspace_id, stretch)
+        for _ in range(CLOSE_ATTEMPTS):
+            plan = await self._plan(workspace_id, stretch)
+            if plan is None:
+                return await self._report(workspace_id, stretch)
+            try:
+                return await self._close(workspace_id, stretch, plan)
+            except psycopg.errors.CheckViolation as error:
+                if error.diag.constraint_name != "sessions_closed_once":
+                    raise
+                return await self._report(workspace_id, stretch)
+            except psycopg.errors.ForeignKeyViolation as error:
+                if error.diag.constraint_name != "payloads_subject_key":
+                    raise
+        raise Conflict("whom the session is about is being erased; close it again")
+
+    async def _close(self, workspace_id: str, stretch: Stretch, plan: _Plan) -> SessionReport:
         made: list[SessionReport] = []
 
         async def make(tx: Tx) -> list[OwnEvent]:
+            # It may have been erased since, with whom it was of.
+            await self._session(tx, workspace_id, stretch)
             rows = await self._rows(tx, workspace_id, stretch, plan.session, plan.until)
-            report = _report(plan, stretch, rows, self._clock(), await self._summary(tx, workspace_id, plan, rows))
+            kept = await self._still_kept(tx, workspace_id, stretch, plan)
+            became = await self._becoming(tx, workspace_id, kept)
+            summary = await self._summary(tx, workspace_id, plan, rows)
+            report = _report(
+                plan,
+                stretch,
+                rows,
+                [(became[each.own.event.event_id], each.found) for each in kept],
+                self._clock(),
+                summary,
+            )
             made.append(report)
-            return [_closing(report, stretch, plan), *_summing_up(report, plan), *(kept.own for kept in plan.kept)]
+            return [_closing(report, stretch, plan), *_summing_up(report, plan), *(each.own for each in kept)]
 
-        try:
-            await self._ledger.record_together(workspace_id, make)
-        except psycopg.errors.CheckViolation as error:
-            if error.diag.constraint_name != "sessions_closed_once":
-                raise
-            return await self._report(workspace_id, stretch)
+        await self._ledger.record_together(workspace_id, make)
         return made[-1]
 
     async def _plan(self, workspace_id: str, stretch: Stretch) -> _Plan | None:
@@ -181,14 +203,15 @@ class Sessions:
             subject = subjects.pop() if len(subjects) == 1 else stretch.owner
             episodes = await self._episodes(tx, workspace_id, stretch, subject, (session.first_position, until))
             _, profile = self._memory.profiles.of(stretch.agent)
-            corroborated = [row.memory_id for row in rows if _outlives(row, profile)]
-            texts = await (await tx.execute(_SQL["texts_of"], scope.values(ids=corroborated), binary=True)).fetchall()
+            agreed = await self._promotions(tx, workspace_id, stretch, session, until) if _may_keep(profile) else []
+            ids = [each.rows[0] for each in agreed]
+            texts = await (await tx.execute(_SQL["texts_of"], scope.values(ids=ids), binary=True)).fetchall()
         found = await asyncio.to_thread(_routines, stretch, episodes) if _may_learn(profile) else []
         found = await self._news(workspace_id, stretch, subject, found)
-        told = [_promoted(stretch, row) for row in texts] + [_procedure(stretch, subject, item) for item in found]
-        sources = [[row[0]] for row in texts] + [_pointers(item) for item in found]
-        kept = await self._kept(workspace_id, told, sources, [None] * len(texts) + found)
-        return _Plan(session, until, subject, kept)
+        said = {row[0]: row for row in texts}
+        told = [_promoted(stretch, said[each.rows[0]], each) for each in agreed]
+        told += [_procedure(stretch, subject, item) for item in found]
+        return _Plan(session, until, subject, await self._kept(workspace_id, told, [*agreed, *found]))
 
     async def _session(self, tx: Tx, workspace_id: str, stretch: Stretch) -> tuple[Session, int | None]:
         values = {"workspace_id": workspace_id, **stretch._asdict()}
@@ -198,15 +221,48 @@ class Sessions:
         return Session(*row[1:-1]), row[-1]  # pyright: ignore[reportCallIssue] (a row is Any)
 
     async def _rows(self, tx: Tx, workspace_id: str, stretch: Stretch, session: Session, until: int) -> list[_Row]:
-        values = {
-            "workspace_id": workspace_id,
-            **stretch._asdict(),
-            "first": session.first_position,
-            "until": until,
-            "limit": MAX_CLOSED_ROWS,
-        }
+        values = _values(workspace_id, stretch, session, until)
         rows = await (await tx.execute(_SQL["rows_of_stretch"], values, binary=True)).fetchall()
         return [_Row(*row) for row in rows]
+
+    async def _promotions(
+        self, tx: Tx, workspace_id: str, stretch: Stretch, session: Session, until: int
+    ) -> list[Promotion]:
+        values = _values(workspace_id, stretch, session, until)
+        values |= {"tellings": MAX_TELLINGS, "sources": CORROBORATED_SOURCES}
+        tellings: dict[UUID, list[Telling]] = {}
+        for memory_id, *telling in await (await tx.execute(_SQL["tellings"], values, binary=True)).fetchall():
+            tellings.setdefault(memory_id, []).append(Telling(*telling))
+        return promotions(tellings)
+
+    async def _still_kept(self, tx: Tx, workspace_id: str, stretch: Stretch, plan: _Plan) -> list[_Kept]:
+        """Without what somebody has forgotten, erased or contradicted since it was planned."""
+        if not plan.kept:
+            return []
+        agreed = {
+            row
+            for each in await self._promotions(tx, workspace_id, stretch, plan.session, plan.until)
+            for row in each.rows
+        }
+        steps = [event for each in plan.kept if isinstance(each.found, Routine) for event in _pointers(each.found)]
+        values = {"workspace_id": workspace_id, "ids": steps}
+        there = {row[0] for row in await (await tx.execute(_SQL["memories_there"], values)).fetchall()}
+        return [
+            each
+            for each in plan.kept
+            if (
+                there.issuperset(_pointers(each.found))
+                if isinstance(each.found, Routine)
+                else agreed.issuperset(each.found.rows)
+            )
+        ]
+
+    async def _becoming(self, tx: Tx, workspace_id: str, kept: Sequence[_Kept]) -> dict[UUID, UUID]:
+        """The memory that each of them makes, or becomes a part of. Nothing is appended meanwhile, so it stays so."""
+        became = {each.own.event.event_id: each.own.event.event_id for each in kept}
+        documents = b",".join(each.own.effect.document for each in kept if each.own.effect is not None)
+        values = {"workspace_id": workspace_id, "documents": f"[{documents.decode()}]"}
+        return became | dict(await (await tx.execute(_SQL["becoming"], values)).fetchall())
 
     async def _episodes(
         self, tx: Tx, workspace_id: str, stretch: Stretch, subject: str, positions: tuple[int, int]
@@ -238,13 +294,7 @@ class Sessions:
             known = dict(await (await tx.execute(_SQL["routines_known"], values)).fetchall())
         return [routine for key, routine in keys.items() if (known.get(key) or 0) < routine.support]
 
-    async def _kept(
-        self,
-        workspace_id: str,
-        told: list[Remember],
-        sources: list[list[UUID]],
-        found: Sequence[Routine | None],
-    ) -> list[_Kept]:
+    async def _kept(self, workspace_id: str, told: list[Remember], found: Sequence[Promotion | Routine]) -> list[_Kept]:
         """Ready to be stored: models are asked before the lock is taken."""
         if not told:
             return []
@@ -253,12 +303,8 @@ class Sessions:
         vectors = await self._memory.embedded([drafted.text for drafted in drafts])
         now = self._clock()
         return [
-            _Kept(
-                event_of(drafted, vector, dict.fromkeys(ids, True), now, routine and routine.support),
-                None if routine else ids[0],
-                routine,
-            )
-            for drafted, vector, ids, routine in zip(drafts, vectors, sources, found, strict=True)
+            _Kept(event_of(drafted, vector, dict.fromkeys(_pointers(each), True), now, _support(each)), each)
+            for drafted, vector, each in zip(drafts, vectors, found, strict=True)
         ]
 
     async def _summary(self, tx: Tx, workspace_id: str, plan: _Plan, rows: list[_Row]) -> str:
@@ -295,13 +341,19 @@ def _may_learn(profile: Profile) -> bool:
     return profile.promotion.get("episodic") == "patterns" and "procedural" in profile.cells.get("persistent", {})
 
 
-def _outlives(row: _Row, profile: Profile) -> bool:
-    return (
-        row.kind == "semantic"
-        and row.sources >= CORROBORATED_SOURCES
-        and profile.promotion.get("semantic") == "corroborated"
-        and "semantic" in profile.cells.get("persistent", {})
-    )
+def _may_keep(profile: Profile) -> bool:
+    return profile.promotion.get("semantic") == "corroborated" and "semantic" in profile.cells.get("persistent", {})
+
+
+def _values(workspace_id: str, stretch: Stretch, session: Session, until: int) -> dict[str, object]:
+    """What is asked of the rows of a stretch."""
+    return {
+        "workspace_id": workspace_id,
+        **stretch._asdict(),
+        "first": session.first_position,
+        "until": until,
+        "limit": MAX_CLOSED_ROWS,
+    }
 
 
 def _routines(stretch: Stretch, episodes: list[tuple[str, int, UUID, str]]) -> list[Routine]:
@@ -338,8 +390,8 @@ def _procedure(stretch: Stretch, subject: str, routine: Routine) -> Remember:
     )
 
 
-def _promoted(stretch: Stretch, row: tuple[Any, ...]) -> Remember:
-    _, text, subject_id, world, subject, predicate, about, confidence, importance, valid_at = row
+def _promoted(stretch: Stretch, row: tuple[Any, ...], agreed: Promotion) -> Remember:
+    _, text, subject_id, world, subject, predicate, about, confidence, importance = row
     return Remember(
         agent=stretch.agent,
         tier="persistent",
@@ -350,20 +402,34 @@ def _promoted(stretch: Stretch, row: tuple[Any, ...]) -> Remember:
         world_id_context=world,
         fact=None if subject is None else Fact(subject, predicate, about, confidence),
         importance=importance,
-        valid_at=valid_at,
+        valid_at=agreed.valid_at,
     )
 
 
-def _pointers(routine: Routine) -> list[UUID]:
-    return [event for occurrence in routine.occurrences for event in occurrence][:MAX_SOURCES]
+def _pointers(found: Promotion | Routine) -> list[UUID]:
+    if isinstance(found, Promotion):
+        return list(found.sources[:MAX_SOURCES])
+    return [event for occurrence in found.occurrences for event in occurrence][:MAX_SOURCES]
 
 
-def _report(plan: _Plan, stretch: Stretch, rows: list[_Row], now: datetime, summary: str) -> SessionReport:
-    became = {kept.came_from: kept.own.event.event_id for kept in plan.kept if kept.came_from is not None}
+def _support(found: Promotion | Routine) -> int | None:
+    return found.support if isinstance(found, Routine) else None
+
+
+def _report(
+    plan: _Plan,
+    stretch: Stretch,
+    rows: list[_Row],
+    kept: Sequence[tuple[UUID, Promotion | Routine]],
+    now: datetime,
+    summary: str,
+) -> SessionReport:
+    """`kept` is what outlives it, each with the memory that it became."""
+    became = {row: memory_id for memory_id, found in kept if isinstance(found, Promotion) for row in found.rows}
     told = [
         SessionRow(row.memory_id, row.tier, row.kind, _fate(row, became), became.get(row.memory_id)) for row in rows
     ]
-    learnt = [(kept.own.event.event_id, kept.routine) for kept in plan.kept if kept.routine is not None]
+    learnt = [(memory_id, found) for memory_id, found in kept if isinstance(found, Routine)]
     return SessionReport(
         event_id=uuid4(),
         session_id=stretch.session_id,

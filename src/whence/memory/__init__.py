@@ -289,7 +289,8 @@ class Memory:
             named = [UUID(row[0]) for row in rows if row[1] != "told"]
             envelopes = await self._ledger.named(tx, scope, named) if named else {}
             seen = dict(await (await tx.execute(_SQL["known_sources"], scope.values(ids=named))).fetchall())
-        sources = [_source(row, envelopes, seen) for row in rows]
+            tellers = dict(await (await tx.execute(_SQL["tellers_of"], scope.values(ids=named))).fetchall())
+        sources = [_source(row, envelopes, seen, tellers) for row in rows]
         return Explanation(
             memory,
             _told(memory, sources),
@@ -301,12 +302,15 @@ class Memory:
     async def forget(self, principal: Principal, memory_id: UUID) -> None:
         """It is no longer found. What it said and where it came from stays for who asks for its history."""
         memory = await self.get(principal.scope, memory_id)
-        if memory.deleted_at is not None:
+        is_removed = memory.deleted_at is not None and memory.archived_at is None and memory.tier != "persistent"
+        if memory.deleted_at is not None and not is_removed:
             return
         if memory.user_id is None and not principal.is_admin and memory.said_by != principal.user_id:
             raise Forbidden("the memory is the workspace's: who told it or an administrator can forget it")
         event = self._own.event(principal, uuid4(), "memory.forgotten", memory.agent, memory.session_id, memory_id)
-        await self._own.record(principal, event, {"effect": "forget", "memory_id": memory_id})
+        # What only its session's close has removed still counts as said.
+        effect = "forget_removed" if is_removed else "forget"
+        await self._own.record(principal, event, {"effect": effect, "memory_id": memory_id})
 
     async def _get(self, tx: Tx, scope: Scope, memory_id: UUID) -> StoredMemory:
         values = scope.values(memory_id=memory_id)
@@ -537,13 +541,15 @@ def _page(found: list[StoredMemory], limit: int) -> MemoryPage:
     return MemoryPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
 
 
-def _source(row: tuple[Any, ...], envelopes: dict[UUID, StoredEvent], seen: dict[UUID, bool]) -> MemorySource:
+def _source(
+    row: tuple[Any, ...], envelopes: dict[UUID, StoredEvent], seen: dict[UUID, bool], tellers: dict[UUID, str | None]
+) -> MemorySource:
     """An id that the caller may not see is told as somebody else's."""
     source, role = row[:2]
     if role == "told":
         return MemorySource(*row)  # pyright: ignore[reportCallIssue] (a row is Any)
     shown = source if UUID(source) in seen else "somebody else's"
-    return MemorySource(shown, *row[1:], envelopes.get(UUID(source)))  # pyright: ignore[reportCallIssue]
+    return MemorySource(shown, *row[1:], envelopes.get(UUID(source)), tellers.get(UUID(source)))  # pyright: ignore[reportCallIssue]
 
 
 def _missing(request: Remember, known: dict[UUID, bool]) -> FieldError | None:

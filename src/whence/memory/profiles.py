@@ -23,6 +23,9 @@ _CONFLICTS: Final[dict[Kind, Conflict]] = {
     "semantic": "validity",
     "procedural": "supersede",
 }
+MIN_IDLE_DAYS = 1
+MAX_IDLE_DAYS = 3_650
+
 _PLACE: Final = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$(?P<path>[^`\[]*).*)?", re.DOTALL)
 
 
@@ -144,6 +147,8 @@ def _problems(profile: Profile, given: Mapping[str, Any]) -> Iterator[tuple[str,
     yield from _rule_problems(profile)
     if profile.canon != "none" and "semantic" not in kinds:
         yield "canon", "guards semantic memory, and the grid has no semantic cell"
+    if not MIN_IDLE_DAYS <= profile.idle_days <= MAX_IDLE_DAYS:
+        yield "idle_days", f"must be from {MIN_IDLE_DAYS} to {MAX_IDLE_DAYS:,}"
 
 
 def _rule_problems(profile: Profile) -> Iterator[tuple[str, str]]:

@@ -180,6 +180,11 @@ UNION
 SELECT m.memory_id, true FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {seen};
 
+-- name: tellers_of
+-- Who told these memories, as far as they may be seen.
+SELECT m.memory_id, m.said_by FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {seen};
+
 -- name: told_by
 -- The memory that an event told; where its source had told it before, the one that says the same.
 SELECT m.memory_id, e.global_position FROM whence.memories m

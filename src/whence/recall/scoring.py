@@ -25,6 +25,8 @@ NEAR = 0.35
 FULL_LENGTH = 30
 """Words from which on a text does not count as longer."""
 RECENT_SECONDS = 30 * 86_400.0
+SHORT_TEXT, LONG_TEXT = 20, 60
+"""Words, stop words left out, up to which texts count as short, and from which on as long."""
 MOST_WORDS = 64
 """Of a question: the rarest."""
 
@@ -33,6 +35,7 @@ class _Weights(msgspec.Struct, forbid_unknown_fields=True):
     channels: dict[Channel, dict[str, float]]
     intents: dict[Intent, dict[Channel, float]]
     models: dict[Channel, dict[str, float]]
+    long: dict[Channel, dict[str, float]]
 
 
 _READ: Final = msgspec.convert(tomllib.loads((resources.files("whence.recall") / "weights.toml").read_text()), _Weights)
@@ -83,7 +86,7 @@ def score(
         return Scored(np.zeros(total, np.float32), {}, np.zeros(total, np.bool_))
     mean = compared.mean(axis=1, keepdims=True)
     spread = compared.std(axis=1, keepdims=True)
-    weights = _weights(asked, wanted)
+    weights = _weights(asked, wanted, float(np.mean([each.words.rows.mean() for each in corpora if len(each)])))
     weighed = (signals - mean) * np.divide(weights, spread, out=np.zeros_like(spread), where=spread > 1e-6)
     parts: dict[Channel, Floats] = {}
     row = 0
@@ -96,14 +99,17 @@ def score(
     return Scored(weighed.sum(axis=0), parts, is_evident)
 
 
-def _weights(asked: Asked, channels: Sequence[Channel]) -> Floats:
-    """A row for each signal of the channels."""
+def _weights(asked: Asked, channels: Sequence[Channel], words: float) -> Floats:
+    """A row for each signal of the channels, for texts of so many words on average."""
+    length = min(max((words - SHORT_TEXT) / (LONG_TEXT - SHORT_TEXT), 0.0), 1.0)
     by_model = asked.vectors.keys() - {asked.passage_embedder, GIVEN_EMBEDDER}
     favoured = {} if asked.intent is None else INTENTS.get(asked.intent, {})
     found: list[list[float]] = []
     for channel in channels:
         named = WEIGHTS[channel] | (_READ.models.get(channel, {}) if by_model else {})
-        found += [[weight * favoured.get(channel, 1.0)] for weight in named.values()]
+        in_long = named | _READ.long.get(channel, {})
+        favour = favoured.get(channel, 1.0)
+        found += [[favour * (weight + length * (in_long[name] - weight))] for name, weight in named.items()]
     return np.array(found, np.float32)
 
 

@@ -1,0 +1,337 @@
+"""How well recall finds what answers questions, measured on sets of conversations through the public interface.
+
+datasets   LoCoMo's files and LongMemEval's, read one conversation at a time
+scores     figures of a ranking, with intervals
+bm25       a plain search of words, to compare with
+picture    the figures as bars
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple, get_args
+from uuid import UUID, uuid4
+
+import msgspec
+
+from whence import __version__
+from whence.client import Whence
+from whence.errors import Forbidden, InvalidInput, WhenceError
+from whence.evaluation.bm25 import Bm25
+from whence.evaluation.datasets import Conversation, Dataset, Question, Shape, Turn
+from whence.evaluation.scores import (
+    FIGURES,
+    RESAMPLES,
+    SEED,
+    SESSION_FIGURES,
+    Figure,
+    Ranks,
+    gained,
+    percentiles,
+    summarised,
+)
+from whence.wire import Channel, Remember
+
+TOP_K = 50
+BATCH_TURNS = 100
+MAX_TURN_CHARACTERS = 20_000
+"""What Whence takes as one memory: a longer turn is stored in parts, and is found when one of them is."""
+SERVED_TIMEOUT_SECONDS = 300.0
+"""To store, ask or erase at a server: an erasure of much takes long."""
+EVERYTHING: Final = "all"
+"""The group of all questions, whatever their category."""
+
+AGENT: Final = "gateway"
+CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
+METHODS: Final[dict[str, tuple[Channel, ...] | None]] = {
+    "full": None,
+    **{channel: (channel,) for channel in CHANNELS},
+    **{f"without-{channel}": tuple(other for other in CHANNELS if other != channel) for channel in CHANNELS},
+    "bm25": (),
+}
+"""By name, the channels that count: None is all. `bm25` is not asked of Whence."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    questions: int
+    figures: dict[str, Figure]
+
+
+class MethodReport(msgspec.Struct, frozen=True):
+    channels: tuple[Channel, ...] | None
+    by_turn: dict[str, Group]
+    """By category, and over all."""
+    by_session: dict[str, Group]
+    """The same where the set says which sessions answer; a session stands where the best of its turns does."""
+    gain: dict[str, Figure]
+    """Over the first method, over all questions."""
+    milliseconds: Mapping[str, float]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    turns: dict[str, int | None]
+    """Of each piece of evidence its rank; null where it is not among the results."""
+    sessions: dict[str, int | None]
+    milliseconds: float
+
+
+class QuestionReport(msgspec.Struct, frozen=True):
+    question_id: str
+    category: str
+    answers: dict[str, Answer]
+
+
+class SetReport(msgspec.Struct, frozen=True):
+    file: str
+    sha256: str
+    shape: Shape
+    conversations: int
+    turns: int
+    questions: int
+    without_evidence: int
+    """Questions that were left out, because nothing could be found."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    whence: str
+    embedder: str | None
+    top_k: int
+    seed: int
+    resamples: int
+    dataset: SetReport
+    methods: dict[str, MethodReport]
+    questions: list[QuestionReport]
+    weights: dict[Channel, dict[str, float]] | None = None
+    """Where the Whence that was measured is of this installation."""
+
+
+# --- where it is measured ---------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Where a conversation is stored and asked about, kept apart from all others."""
+
+    client: Whence
+    agent: str
+    user_id: str | None
+
+
+Places = Callable[[str], AbstractContextManager[Place]]
+"""A place for a conversation of that name; what is stored there is gone when it is left."""
+
+
+def inside(folder: Path) -> Places:
+    """Each conversation is a user's own, of an embedded Whence whose folder somebody removes afterwards."""
+
+    @contextmanager
+    def place(name: str) -> Generator[Place]:
+        with Whence.embedded(folder, user=name) as client:
+            yield Place(client, AGENT, None)
+
+    return place
+
+
+def served(url: str, key: str) -> Places:
+    """Each conversation is written for a user of its own by an administrator, who would see those of others too: so it
+    has an agent of its own as well, which questions name. The user is erased afterwards."""
+    run = uuid4().hex[:8]
+
+    @contextmanager
+    def place(name: str) -> Generator[Place]:
+        user = f"eval-{run}-{name}"
+        with Whence(url, key=key, timeout_s=SERVED_TIMEOUT_SECONDS) as client:
+            try:
+                yield Place(client, user, user)
+            except Forbidden:
+                # The key is not an administrator's, so nothing was stored.
+                raise
+            except BaseException:
+                _erase(client, user)
+                raise
+            _erase(client, user)
+
+    return place
+
+
+def _erase(client: Whence, user: str) -> None:
+    try:
+        client.erase(user)
+    except WhenceError as error:
+        raise type(error)(f"what was stored for {user} is still there, erase it: {error.detail}") from error
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+class _Asked(NamedTuple):
+    question: Question
+    answers: dict[str, Answer]
+
+
+class _Measured(NamedTuple):
+    conversations: int
+    turns: int
+    embedder: str | None
+    asked: list[_Asked]
+
+
+def evaluate(
+    dataset: Dataset,
+    methods: Sequence[str],
+    places: Places,
+    limit: int | None,
+    tell: Callable[[int, int], None],
+) -> Report:
+    """Stores every conversation and asks its questions by each method; tells how many were asked, of how many."""
+    measured = _measure(dataset, methods, places, limit, tell)
+    scored = [each for each in measured.asked if each.question.evidence or each.question.sessions]
+    if not scored:
+        raise InvalidInput(f"{dataset.path}: no question says what answers it")
+    return Report(
+        __version__,
+        measured.embedder,
+        TOP_K,
+        SEED,
+        RESAMPLES,
+        SetReport(
+            dataset.path.name,
+            dataset.sha256,
+            dataset.shape,
+            measured.conversations,
+            measured.turns,
+            len(scored),
+            len(measured.asked) - len(scored),
+        ),
+        {name: _reported(name, methods[0], scored) for name in methods},
+        [QuestionReport(each.question.question_id, each.question.category, each.answers) for each in scored],
+    )
+
+
+def _measure(
+    dataset: Dataset,
+    methods: Sequence[str],
+    places: Places,
+    limit: int | None,
+    tell: Callable[[int, int], None],
+) -> _Measured:
+    total, conversations, turns = dataset.question_count(limit), 0, 0
+    asked: list[_Asked] = []
+    embedder: str | None = None
+    tell(0, total)
+    for conversation in dataset.conversations(limit):
+        conversations += 1
+        turns += len(conversation.turns)
+        with places(str(conversations)) as place:
+            said = _Said(place, conversation)
+            # What a process needs to search is made when it is first asked; that is no question's own time.
+            embedder = said.warm_up(conversation.questions[0]) or embedder
+            for question in conversation.questions:
+                asked.append(_Asked(question, {name: said.answer(question, name) for name in methods}))
+                tell(len(asked), total)
+    return _Measured(conversations, turns, embedder, asked)
+
+
+class _Said:
+    """A conversation that was stored, ready to be asked about."""
+
+    def __init__(self, place: Place, conversation: Conversation) -> None:
+        self._place = place
+        self._sessions = {turn.turn_id: turn.session_id for turn in conversation.turns}
+        self._turns: dict[UUID, list[str]] = {}
+        """Of a memory. What was said twice may be remembered once."""
+        self._bm25 = Bm25(conversation.turns)
+        parts = [(turn.turn_id, memory) for turn in conversation.turns for memory in self._memories(turn)]
+        for start in range(0, len(parts), BATCH_TURNS):
+            self._store(parts[start : start + BATCH_TURNS])
+
+    def _memories(self, turn: Turn) -> Iterator[Remember]:
+        for start in range(0, len(turn.text), MAX_TURN_CHARACTERS):
+            yield Remember(
+                agent=self._place.agent,
+                tier="session",
+                kind="episodic",
+                text=turn.text[start : start + MAX_TURN_CHARACTERS],
+                user_id=self._place.user_id,
+                speaker=turn.speaker,
+                role=turn.role,
+                session_id=turn.session_id,
+                valid_at=turn.said_at,
+            )
+
+    def _store(self, parts: Sequence[tuple[str, Remember]]) -> None:
+        answer = self._place.client.remember_all(memory for _, memory in parts)
+        for (turn_id, _), item in zip(parts, answer.results, strict=True):
+            if item.remembered is None:
+                raise InvalidInput(f"the turn {turn_id} was refused: {item.errors[0].message}", item.errors)
+            self._turns.setdefault(item.remembered.memory_id, []).append(turn_id)
+
+    def warm_up(self, question: Question) -> str | None:
+        """The embedder that questions are compared by."""
+        return self._place.client.recall(question.text, agent=self._place.agent, top_k=1).meta.embedder
+
+    def answer(self, question: Question, method: str) -> Answer:
+        started = time.perf_counter()
+        if method == "bm25":
+            results = [[turn_id] for turn_id in self._bm25.ranked(question.text, TOP_K)]
+        else:
+            found = self._place.client.recall(
+                question.text,
+                agent=self._place.agent,
+                top_k=TOP_K,
+                as_of=question.asked_at,
+                channels=METHODS[method],
+            )
+            results = [self._turns.get(hit.memory_id, []) for hit in found.hits]
+        took = (time.perf_counter() - started) * 1000
+        turns: dict[str, int] = {}
+        sessions: dict[str, int] = {}
+        for rank, turn_ids in enumerate(results, 1):
+            for turn_id in turn_ids:
+                turns.setdefault(turn_id, rank)
+                sessions.setdefault(self._sessions[turn_id], len(sessions) + 1)
+        return Answer(
+            {turn_id: turns.get(turn_id) for turn_id in question.evidence},
+            {session: sessions.get(session) for session in question.sessions},
+            round(took, 2),
+        )
+
+
+# --- reporting --------------------------------------------------------------------------------------------------------
+
+
+def _reported(method: str, first: str, asked: Sequence[_Asked]) -> MethodReport:
+    by_turn = [each for each in asked if each.question.evidence]
+    by_session = [each for each in asked if each.question.sessions]
+    gain: dict[str, Figure] = {}
+    if method != first and by_turn:
+        gain = gained(FIGURES, [_turns(each, method) for each in by_turn], [_turns(each, first) for each in by_turn])
+    return MethodReport(
+        METHODS[method],
+        _groups(FIGURES, [(each.question.category, _turns(each, method)) for each in by_turn]),
+        _groups(SESSION_FIGURES, [(each.question.category, _sessions(each, method)) for each in by_session]),
+        gain,
+        percentiles([each.answers[method].milliseconds for each in asked]),
+    )
+
+
+def _turns(asked: _Asked, method: str) -> Ranks:
+    return list(asked.answers[method].turns.values())
+
+
+def _sessions(asked: _Asked, method: str) -> Ranks:
+    return list(asked.answers[method].sessions.values())
+
+
+def _groups(names: Sequence[str], questions: Sequence[tuple[str, Ranks]]) -> dict[str, Group]:
+    """By category in order of the names, then over all."""
+    found: dict[str, list[Ranks]] = {category: [] for category in sorted({category for category, _ in questions})}
+    for category, ranks in questions:
+        found[category].append(ranks)
+    if questions:
+        found[EVERYTHING] = [ranks for _, ranks in questions]
+    return {name: Group(len(ranks), summarised(names, ranks)) for name, ranks in found.items()}
+
+
+def as_json(report: Report) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"

@@ -1,0 +1,49 @@
+"""What counts as said by several, and what as said otherwise."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from whence.lifecycle.corroboration import Telling, promotions
+
+A, B, C, D = (UUID(int=number) for number in range(1, 5))
+
+
+def telling(who: UUID, *sources: str, same: bool = True, persistent: bool = False, year: int = 2026) -> Telling:
+    """Told in the order of their names."""
+    return Telling(who, who.int, same, persistent, datetime(year, 1, 1, tzinfo=UTC), sources)
+
+
+def test_two_rows_of_a_session_that_say_the_same_are_one_promotion() -> None:
+    told = [telling(C, "told session:s2"), telling(B, "told session:s2"), telling(A, "told session:s1")]
+    [promotion] = promotions({B: told, C: told})
+    assert promotion.rows == (B, C)
+    assert promotion.sources == (B, C, A)
+
+
+def test_it_holds_since_the_first_who_said_it_or_since_when_it_is_remembered() -> None:
+    told = [telling(B, "told session:s2", year=2026), telling(A, "told session:s1", year=2020)]
+    assert promotions({B: told})[0].valid_at.year == 2020
+    known = [*told, telling(C, "told user:ann", persistent=True, year=2024)]
+    assert promotions({B: known})[0].valid_at.year == 2024
+    assert C not in promotions({B: known})[0].sources
+
+
+def test_one_source_that_repeats_itself_is_one() -> None:
+    assert promotions({B: [telling(B, "told session:s1"), telling(A, "told session:s1")]}) == []
+
+
+def test_what_was_derived_from_a_telling_adds_nothing_to_it() -> None:
+    assert promotions({A: [telling(B, f"memory {A}"), telling(A, "told session:s1")]}) == []
+    assert promotions({A: [telling(B, "event e1"), telling(A, "told session:s1")]}) != []
+
+
+def test_what_is_said_of_an_earlier_time_contradicts_nothing() -> None:
+    told = [telling(B, "told session:s2"), telling(A, "told session:s1")]
+    assert promotions({A: [telling(C, "told session:s3", same=False, year=2010), *told]}) != []
+    assert promotions({A: [telling(C, "told session:s3", same=False), *told]}) == []
+
+
+def test_who_said_so_before_it_was_contradicted_does_not_count() -> None:
+    told = [telling(C, "told session:s3"), telling(B, "told session:s2", same=False), telling(A, "told session:s1")]
+    assert promotions({C: told}) == []
+    assert promotions({C: [telling(D, "told session:s4"), *told]}) != []
