@@ -67,6 +67,7 @@ async def test_every_part_is_there_in_order_and_in_the_text_with_where_it_comes_
     assert found.meta.recall_id is not None
     record = await app.recaller.recalled(ann.scope, found.meta.recall_id)
     assert record.asked.query == "Where does the cat sleep?"
+    assert (await app.ledger.get(ann.scope, found.meta.recall_id)).session_id == "s1"
 
 
 async def test_without_a_question_or_a_task_there_are_no_hits_and_no_workflow(app: App, ann: Principal) -> None:

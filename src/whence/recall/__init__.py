@@ -104,8 +104,9 @@ class Recaller:
 
     # --- recall -----------------------------------------------------------------------------------------------------
 
-    async def recall(self, principal: Principal, asked: Recall) -> Recalled:
-        """What answers the question best, the best first. That it was recalled is an event that follows the answer."""
+    async def recall(self, principal: Principal, asked: Recall, within: str | None = None) -> Recalled:
+        """What answers the question best, the best first. That it was recalled is an event that follows the answer;
+        `within` is the session in which it was asked, where that is not the one that is asked about."""
         started = time.perf_counter()
         check(asked)
         if _is_question(asked):
@@ -114,7 +115,7 @@ class Recaller:
             hits, question, searched = await self._newest(principal.scope, asked), None, 0
         kept, tokens = _within(hits, asked.max_tokens)
         recall_id = uuid4()
-        await self._record(principal, asked, recall_id, kept)
+        await self._record(principal, asked, within or asked.session_id, recall_id, kept)
         times = question and question.times
         return Recalled(
             recall_id,
@@ -277,7 +278,9 @@ class Recaller:
 
     # --- what was recalled --------------------------------------------------------------------------------------------
 
-    async def _record(self, principal: Principal, asked: Recall, recall_id: UUID, hits: Sequence[Hit]) -> None:
+    async def _record(
+        self, principal: Principal, asked: Recall, session_id: str | None, recall_id: UUID, hits: Sequence[Hit]
+    ) -> None:
         """Behind the answer, which does not wait for a disk."""
         document = {
             "effect": "recall",
@@ -286,7 +289,7 @@ class Recaller:
             "agent": asked.agent,
             "hits": [hit.memory_id for hit in hits],
         }
-        event = self._own.event(principal, recall_id, "memory.recalled", asked.agent, asked.session_id)
+        event = self._own.event(principal, recall_id, "memory.recalled", asked.agent, session_id)
         scores = [RecalledHit(hit.memory_id, hit.score, hit.parts) for hit in hits]
         recalled = own_event(event, document, {"asked": asked, "hits": scores})
         await self._behind.record(principal.workspace_id, recalled)

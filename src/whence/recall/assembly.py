@@ -60,7 +60,7 @@ class Assembler:
         question = Recall(query=asked.query, agent=asked.agent, top_k=HITS)
         check(question)
         (working, episodes, variants), recalled = await asyncio.gather(
-            self._own(principal, asked), self._recalled(principal, question)
+            self._own(principal, asked), self._recalled(principal, question, asked.session_id)
         )
         prompt = _Prompt(budget)
         kept_working = prompt.kept("Working memory", working, _working_line)
@@ -83,8 +83,8 @@ class Assembler:
             ),
         )
 
-    async def _recalled(self, principal: Principal, question: Recall) -> Recalled | None:
-        return await self._recaller.recall(principal, question) if question.query.strip() else None
+    async def _recalled(self, principal: Principal, question: Recall, session_id: str | None) -> Recalled | None:
+        return await self._recaller.recall(principal, question, session_id) if question.query.strip() else None
 
     async def _selected(
         self, principal: Principal, variants: list[Workflow], prompt: "_Prompt"
