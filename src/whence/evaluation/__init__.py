@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 from uuid import UUID, uuid4
 
 import msgspec
 
 from whence import __version__
-from whence.client import Whence
 from whence.errors import Forbidden, InvalidInput, WhenceError
 from whence.evaluation.bm25 import Bm25
 from whence.evaluation.datasets import Conversation, Dataset, Question, Shape, Turn
@@ -32,6 +31,9 @@ from whence.evaluation.scores import (
     summarised,
 )
 from whence.wire import Channel, Remember
+
+if TYPE_CHECKING:
+    from whence.client import Whence
 
 TOP_K = 50
 BATCH_TURNS = 100
@@ -112,7 +114,7 @@ class Report(msgspec.Struct, frozen=True):
 class Place(NamedTuple):
     """Where a conversation is stored and asked about, kept apart from all others."""
 
-    client: Whence
+    client: "Whence"
     agent: str
     user_id: str | None
 
@@ -123,6 +125,8 @@ Places = Callable[[str], AbstractContextManager[Place]]
 
 def inside(folder: Path) -> Places:
     """Each conversation is a user's own, of an embedded Whence whose folder somebody removes afterwards."""
+    # Imported when it is needed: it takes longer than most commands do.
+    from whence.client import Whence  # noqa: PLC0415
 
     @contextmanager
     def place(name: str) -> Generator[Place]:
@@ -135,6 +139,8 @@ def inside(folder: Path) -> Places:
 def served(url: str, key: str) -> Places:
     """Each conversation is written for a user of its own by an administrator, who would see those of others too: so it
     has an agent of its own as well, which questions name. The user is erased afterwards."""
+    from whence.client import Whence  # noqa: PLC0415
+
     run = uuid4().hex[:8]
 
     @contextmanager
@@ -154,7 +160,7 @@ def served(url: str, key: str) -> Places:
     return place
 
 
-def _erase(client: Whence, user: str) -> None:
+def _erase(client: "Whence", user: str) -> None:
     try:
         client.erase(user)
     except WhenceError as error:
