@@ -14,7 +14,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -307,6 +307,8 @@ class Measured:
     took: dict[int, list[float]]
     """By the number of clients."""
     found: list[float]
+    first: list[float] = field(default_factory=list[float])
+    """Of the first question of each user after a write."""
 
     def percentile(self, clients: int, share: float) -> float:
         ordered = sorted(self.took[clients])
@@ -317,6 +319,12 @@ async def compare(searches: dict[str, Search], source: Source, given: Given, cou
     """Every side is asked the same, by turns; another one goes first each time."""
     measured = {name: Measured({1: [], MOST_CLIENTS: []}, []) for name in searches}
     names = list(searches)
+    # One of every user, to warm up: what Whence reads of a user first is a line of its own.
+    firsts = list({question.user: question for question in source.questions(USERS * 20)}.values())
+    given.embeddings = {question.text: question.embedding for question in firsts}
+    for name in names:
+        took, _ = await asked(searches[name], firsts, 1)
+        measured[name].first = took
     for turn in range(ROUNDS):
         for clients in (1, MOST_CLIENTS):
             questions = source.questions(count)
@@ -362,6 +370,8 @@ def lines(size: int, measured: dict[str, Measured]) -> list[Result]:
                 )
             )
             results += [Result(f"  {name}: {what}", value, None, None, "ms") for name, value in peers.items()]
+    first = statistics.median(measured[OURS].first) * 1_000
+    results.append(Result(f"{OURS}: {size:,} memories, first question of a user, p50", first, None, None, "ms"))
     for name, each in measured.items():
         if name not in (OURS_FULL, "assembly"):
             found = statistics.mean(each.found)
