@@ -6,6 +6,7 @@ anybody who writes SQL against a Whence database.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ WORKER_ROLE: Final = "whence_worker"
 POOL_MAX_CONNECTIONS = 16
 TRIP_MAX_CONNECTIONS = 8
 POOL_WAIT_SECONDS = 10.0
+
+# That a connection is closed is no news: it was given up in the middle of an answer, or the server has ended, which
+# whoever asks is told.
+logging.getLogger("psycopg.pool").addFilter(lambda record: not record.msg.startswith("discarding closed connection"))
 
 Tx = AsyncConnection[tuple[Any, ...]]
 """A connection inside a transaction that has its scope set. Verbs take it first; whoever opened it commits."""
