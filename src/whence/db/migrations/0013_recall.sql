@@ -224,3 +224,66 @@ BEGIN
     GET DIAGNOSTICS changed = ROW_COUNT;
     RETURN jsonb_build_object('changed', changed);
 END $$;
+
+-- As before, but for hits that are not there any more.
+CREATE OR REPLACE FUNCTION whence.memory_change(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    changed integer;
+    turns integer;
+    came_of jsonb;
+BEGIN
+    CASE document->>'effect'
+    WHEN 'forget' THEN
+        UPDATE whence.memories m SET deleted_at = at
+        WHERE m.workspace_id = in_workspace AND m.memory_id = (document->>'memory_id')::uuid AND m.deleted_at IS NULL;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        RETURN jsonb_build_object('place', document->'place', 'changed', changed);
+    WHEN 'recall' THEN
+        INSERT INTO whence.recalls (workspace_id, recall_id, position, user_id, agent, recalled_at)
+        VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'agent', at);
+        INSERT INTO whence.recall_hits (workspace_id, memory_id, recall_id, user_id, rank)
+        SELECT in_workspace, hit.value::uuid, (document->>'event_id')::uuid, document->>'user_id', hit.ordinality
+        FROM jsonb_array_elements_text(document->'hits') WITH ORDINALITY hit
+        -- It may have been erased or disposed of since it was shown.
+        WHERE EXISTS (
+            SELECT FROM whence.memories m WHERE m.workspace_id = in_workspace AND m.memory_id = hit.value::uuid
+        );
+        UPDATE whence.memories m SET access_count = m.access_count + 1, accessed_at = at
+        WHERE m.workspace_id = in_workspace
+          AND m.memory_id = ANY (ARRAY(SELECT hit::uuid FROM jsonb_array_elements_text(document->'hits') hit));
+        RETURN jsonb_build_object('place', document->'place');
+    WHEN 'start_run' THEN
+        SELECT coalesce(max(r.turn), 0) + 1 INTO turns FROM whence.runs r
+        WHERE r.workspace_id = in_workspace AND r.owner = coalesce(document->>'user_id', '')
+          AND r.agent = document->>'agent' AND r.instance = document->>'instance';
+        INSERT INTO whence.runs (workspace_id, run_id, position, user_id, agent, instance, task_type, session_id,
+            status, turn, started_at)
+        VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'agent',
+            document->>'instance', document->>'task_type', document->>'session_id', 'running', turns, at);
+        RETURN jsonb_build_object('place', document->'place', 'turn', turns);
+    WHEN 'end_run' THEN
+        -- The first end counts.
+        UPDATE whence.runs r SET status = document->>'status', ended_at = at, end_event_id = (document->>'event_id')::uuid
+        WHERE r.workspace_id = in_workspace AND r.run_id = (document->>'run_id')::uuid AND r.status = 'running';
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        RETURN jsonb_build_object('place', document->'place', 'changed', changed);
+    WHEN 'set_rule' THEN
+        INSERT INTO whence.canon_rules (workspace_id, world_id, rule_id, body, updated_at)
+        VALUES (in_workspace, document->>'world_id', document->>'rule_id', document->>'body', at)
+        ON CONFLICT (workspace_id, world_id, rule_id) DO UPDATE SET body = excluded.body, updated_at = excluded.updated_at;
+        RETURN jsonb_build_object('place', document->'place');
+    WHEN 'drop_rule' THEN
+        DELETE FROM whence.canon_rules c
+        WHERE c.workspace_id = in_workspace AND c.world_id = document->>'world_id' AND c.rule_id = document->>'rule_id';
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        RETURN jsonb_build_object('place', document->'place', 'changed', changed);
+    WHEN 'add_workflow', 'select_workflow', 'score_workflow', 'retire_workflow' THEN
+        RETURN whence.workflow_apply(in_workspace, at_position, at, document);
+    ELSE
+        EXECUTE format('SELECT whence.%I($1, $2, $3, $4)', 'effect_' || (document->>'effect'))
+        INTO came_of USING in_workspace, at_position, at, document;
+        RETURN jsonb_build_object('place', document->'place') || came_of;
+    END CASE;
+END $_$;
