@@ -15,7 +15,6 @@ from whence.db import embedded
 from whence.errors import NotFound, Unavailable
 from whence.identity import Principal
 from whence.ledger import Ledger
-from whence.recall import behind
 from whence.recall.behind import MAX_BEHIND
 from whence.settings import Settings
 from whence.wire import Recall
@@ -87,18 +86,3 @@ async def test_nothing_waits_for_what_is_not_behind(app: App, ann: Principal) ->
     await app.behind.settled()
     with pytest.raises(NotFound):
         await app.recaller.recalled(ann.scope, uuid4())
-
-
-async def test_what_was_shown_and_is_gone_when_that_is_recorded_leaves_no_hit(
-    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where one process erases a person while another has yet to record what it has just answered."""
-    monkeypatch.setattr(behind, "BEHIND_SECONDS", 600)
-    bob = workspace.user("bob")
-    await app.memory.remember(bob, told("Ann likes tea", subject_id="ann"))
-    recalled = await app.recaller.recall(bob, Recall(query="tea"))
-    receipt = await app.erasures.erase(workspace.admin, "ann")
-    await app.behind.settled()
-    record = await app.recaller.recalled(bob.scope, recalled.recall_id)
-    assert [hit.memory_id for hit in record.hits] == [hit.memory_id for hit in recalled.hits]
-    assert [check for check in await app.erasures.verify(receipt) if not check.ok] == []

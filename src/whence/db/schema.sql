@@ -624,11 +624,7 @@ BEGIN
         VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'agent', at);
         INSERT INTO whence.recall_hits (workspace_id, memory_id, recall_id, user_id, rank)
         SELECT in_workspace, hit.value::uuid, (document->>'event_id')::uuid, document->>'user_id', hit.ordinality
-        FROM jsonb_array_elements_text(document->'hits') WITH ORDINALITY hit
-        -- It may have been erased or disposed of since it was shown.
-        WHERE EXISTS (
-            SELECT FROM whence.memories m WHERE m.workspace_id = in_workspace AND m.memory_id = hit.value::uuid
-        );
+        FROM jsonb_array_elements_text(document->'hits') WITH ORDINALITY hit;
         UPDATE whence.memories m SET access_count = m.access_count + 1, accessed_at = at
         WHERE m.workspace_id = in_workspace
           AND m.memory_id = ANY (ARRAY(SELECT hit::uuid FROM jsonb_array_elements_text(document->'hits') hit));
