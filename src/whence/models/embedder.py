@@ -107,8 +107,7 @@ class WordLlamaEmbedder:
         rows = np.zeros((len(words), dimension), np.float32)
         for row, word in zip(rows, words, strict=True):
             row[:] = self._word_sum(word)[:dimension]
-        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
-        return np.divide(rows, lengths, out=rows, where=lengths > 0)
+        return unit_rows(rows)
 
     def _word_sum(self, word: str) -> npt.NDArray[np.float32]:
         known = self._words.get(word)
@@ -139,6 +138,13 @@ def quantised(vectors: npt.NDArray[np.float64]) -> Vectors:
     largest = np.abs(vectors).max(axis=1, keepdims=True)
     scaled = np.divide(LARGEST_COMPONENT * vectors, largest, out=np.zeros_like(vectors), where=largest > 0)
     return np.rint(scaled).astype(np.int8)
+
+
+def unit_rows(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Of unit length, but for rows of zeros."""
+    vectors = rows.astype(np.float32)
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+    return np.divide(vectors, lengths, out=vectors, where=lengths > 0)
 
 
 def similarity(one: Vectors, other: Vectors) -> npt.NDArray[np.float64]:

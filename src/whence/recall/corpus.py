@@ -11,7 +11,7 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 
-from whence.models.embedder import WordLlamaEmbedder
+from whence.models.embedder import WordLlamaEmbedder, unit_rows
 from whence.recall.words import only_asks, passages, stem_of, words
 
 Floats = npt.NDArray[np.float32]
@@ -178,7 +178,10 @@ class Corpus:
         self.only_asks = Grown(np.float32)
         self.gone = Grown(np.bool_)
         """What was seen to hold no more, and so never will."""
+        self.embedders: set[str] = set()
+        """Whose vectors are held."""
         self.embedder = Grown(np.int32)
+        """The space of a memory's vector, by its code."""
         self.vectors: dict[str, Grown] = {}
         """By embedder and width (see `space_of`); zeros where a memory has a vector of another."""
         self.aside_vectors = Grown(np.float32, words.dimension)
@@ -287,6 +290,7 @@ class Corpus:
         widths = {
             space: len(e.vector) for space, e in zip(spaces, entries, strict=True) if space and e.vector is not None
         }
+        self.embedders |= {e.embedder for e in entries if e.embedder is not None and e.vector is not None}
         for space in widths.keys() | self.vectors.keys():
             held = self.vectors.get(space)
             if held is None:
@@ -305,10 +309,3 @@ class Corpus:
 def space_of(embedder: str | None, vector: Floats | None) -> str | None:
     """Vectors can be compared within one: senders give theirs in any width."""
     return None if embedder is None or vector is None else f"{embedder}/{len(vector)}"
-
-
-def unit_rows(rows: npt.NDArray[Any]) -> Floats:
-    """Of unit length, but for rows of zeros."""
-    vectors = rows.astype(np.float32)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, out=vectors, where=lengths > 0)

@@ -67,7 +67,7 @@ class Corpora:
 
     def _is_outdated(self, held: Held) -> bool:
         """Whether vectors of another embedder are held, which are being replaced in the database."""
-        others = held.corpus.vectors.keys() - {self._embedder, GIVEN_EMBEDDER}
+        others = held.corpus.embedders - {self._embedder, GIVEN_EMBEDDER}
         return bool(others) and time.monotonic() - held.loaded_at > OUTDATED_SECONDS
 
     def forget(self, workspace_id: str) -> None:
