@@ -140,10 +140,11 @@ class Recaller:
         now = self._clock()
         question = await self._asked(asked, now)
         everything = self._corpora.of(scope)
+        needs_a_look = _needs_a_look(asked)
         for held in everything:
-            if not held.is_loaded:
+            if needs_a_look or not held.is_loaded:
                 await self._corpora.load(scope, held)
-        if _needs_a_look(asked):
+        if needs_a_look:
             return await self._search_among(scope, asked, question, everything)
         wanted, is_current = asked.top_k, False
         while True:
@@ -169,8 +170,6 @@ class Recaller:
         self, scope: Scope, asked: Recall, question: Asked, everything: list[Held]
     ) -> tuple[list[Hit], Asked, int]:
         """Of what the database says is asked about: at another time, of a subject, of a speaker."""
-        for held in everything:
-            await self._corpora.load(scope, held)
         async with self._database.transaction(scope, snapshot=True) as tx:
             allowed = [await self._memory.wanted(tx, scope, asked, held.owner) for held in everything]
             async with _turns_of(everything):
@@ -208,14 +207,14 @@ class Recaller:
     async def _ranked(
         self, question: Asked, asked: Recall, everything: Sequence[Held], allowed: list[set[UUID]] | None, count: int
     ) -> _Ranked:
-        corpora = [held.corpus for held in everything if len(held.corpus)]
         searched = [held for held in everything if len(held.corpus)]
+        corpora = [held.corpus for held in searched]
         if not corpora:
             return _Ranked([], Scored(np.zeros(0, np.float32), {}, np.zeros(0, np.bool_)), {}, 0)
         chosen = np.concatenate(
             [
-                _chosen(held.corpus, asked, None if allowed is None else among)
-                for held, among in zip(everything, allowed or [set[UUID]()] * len(everything), strict=True)
+                _chosen(held.corpus, asked, among)
+                for held, among in zip(everything, allowed or [None] * len(everything), strict=True)
                 if len(held.corpus)
             ]
         )
@@ -245,10 +244,13 @@ class Recaller:
         near = _with_neighbours(ranked.order, neighbours)
         ids = Uuids.of([held.corpus.ids[index] for held, index in near])
         workspace = scope.workspace_id.encode()
-        found: dict[str, bytes | None] = {"workspace_id": workspace, "ids": ids.binary, "now": scalar(Times, now)}
-        ranked_ids = Uuids.of([held.corpus.ids[index] for held, index in ranked.order])
-        derived = {**found, "ids": ranked_ids.binary, "limit": MAX_SOURCES_SHOWN.to_bytes(8)}
-        statements: list[tuple[Statement, dict[str, bytes | None]]] = [(FOUND, found), (_SOURCES, derived)]
+        found: dict[str, bytes | None] = {
+            "workspace_id": workspace,
+            "ids": ids.binary,
+            "now": scalar(Times, now),
+            "limit": MAX_SOURCES_SHOWN.to_bytes(8),
+        }
+        statements: list[tuple[Statement, dict[str, bytes | None]]] = [(FOUND, found), (_SOURCES, found)]
         for held in everything:
             values: dict[str, bytes | None] = {
                 "workspace_id": workspace,
