@@ -12,6 +12,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from whence.chats import Chats
+from whence.chats.extraction import ByModel, ByRules
 from whence.clock import Clock, system_clock
 from whence.crypto import LocalKeyProvider
 from whence.db import Database, embedded
@@ -37,6 +39,7 @@ from whence.memory.workflows import Workflows
 from whence.memory.working import Working
 from whence.models import make_embedder
 from whence.models.embedder import WordLlamaEmbedder
+from whence.models.language import make_language_model
 from whence.queue import Queue
 from whence.recall import Recaller
 from whence.recall.assembly import Assembler
@@ -56,6 +59,7 @@ class App:
     memory: Memory
     recaller: Recaller
     assembler: Assembler
+    chats: Chats
     behind: Behind
     reembedding: Reembedding
     sessions: Sessions
@@ -102,6 +106,7 @@ async def open_app(
     # The graph is compared by digests, so its vectors must be equal on every machine: it keeps the built-in embedder.
     built_in = WordLlamaEmbedder()
     embedder = make_embedder(settings, built_in)
+    language_model = make_language_model(settings)
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
             await asyncio.to_thread(_migrate, logins.owner)
@@ -113,6 +118,8 @@ async def open_app(
             workflows = Workflows(database, ledger, clock, profiles, dice or random.SystemRandom())
             behind = Behind(ledger, registry)
             recaller = Recaller(database, ledger, clock, memory, built_in, behind)
+            queue = Queue(database, registry)
+            extractor = ByRules() if language_model is None else ByModel(language_model)
             archive = Archive(settings.archive_path, database, ledger)
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
@@ -125,6 +132,7 @@ async def open_app(
                     memory=memory,
                     recaller=recaller,
                     assembler=Assembler(database, clock, workflows, recaller, behind),
+                    chats=Chats(database, ledger, clock, memory, recaller, queue, extractor),
                     behind=behind,
                     reembedding=Reembedding(database, memory, clock, registry),
                     sessions=Sessions(database, ledger, clock, memory),
@@ -132,7 +140,7 @@ async def open_app(
                     projector=projector,
                     working=Working(database, clock),
                     workflows=workflows,
-                    queue=Queue(database, registry),
+                    queue=queue,
                     actions=Actions(database, ledger, clock, profiles),
                     archive=archive,
                     retention=retention.measured(registry),
@@ -146,6 +154,8 @@ async def open_app(
                 await behind.settled()
                 await ledger.close()
                 embedder.close()
+                if language_model is not None:
+                    await language_model.close()
 
 
 async def _purge(owner: str, settings: Settings, clock: Clock) -> None:

@@ -9,6 +9,7 @@
     ├── Forbidden               the key is valid, and not for this
     ├── NotFound                missing, or somebody else's: the caller cannot tell which
     ├── Conflict                the same id was stored earlier with other content
+    ├── TooManyRequests         the user has made as many requests as a minute allows
     ├── NotSealed               the event is stored, and no seal covers it yet
     ├── Damaged                 the ledger is not what its seals say it is
     ├── Unavailable             try again later
@@ -88,6 +89,15 @@ class Conflict(WhenceError):
     code = "conflict"
     status = 409
     title = "Conflict"
+
+
+class TooManyRequests(WhenceError):
+    code = "too_many_requests"
+    status = 429
+    title = "Too many requests"
+
+    retry_after: int = 1
+    """Seconds after which there is room again."""
 
 
 class NotSealed(WhenceError):

@@ -67,6 +67,18 @@ class Settings(BaseSettings):
         default=None, description="How many components it is asked for; without it, as many as the model gives."
     )
 
+    language_model: str | None = Field(
+        default=None, description="What draws facts from chats: openai:MODEL; without one, rules do."
+    )
+    language_model_url: str = Field(
+        default="https://api.openai.com/v1", description="Where the chat API of the language model is."
+    )
+    language_model_key: SecretStr | None = Field(default=None, description="The key for it, where it wants one.")
+
+    rate_limit: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None, description="Requests a minute that each user may make; without it, there is no limit."
+    )
+
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Memory profiles of your own, by name; see the reference of profiles."
     )

@@ -359,6 +359,8 @@ class Remember(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """What a procedure is for: a new one takes the place of an old one with the same key."""
     valid_at: AwareTime | None = None
     derived_from: tuple[UUID, ...] = ()
+    byte_range: tuple[int, int] | None = None
+    """Where in the first one of `derived_from` it is said, as UTF-8: the first byte, and the one past the last."""
     importance: float | None = None
     memory_id: UUID | None = None
     """Chosen by the sender, to be able to send again; else it is made here."""
@@ -524,6 +526,10 @@ class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
     """The envelope of an event that it was derived from, where the caller may see it."""
     told_by: str | None = None
     """Who told the memory that it was derived from, where the caller may see it; `said_by` derived this one from it."""
+    byte_range: tuple[int, int] | None = None
+    """Where in the source it is said, as UTF-8."""
+    quote: str | None = None
+    """What is said there, where the source is a memory that is still there."""
 
 
 class MemoryRecall(msgspec.Struct, frozen=True):
@@ -568,6 +574,8 @@ class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     tiers: tuple[Tier, ...] | None = None
     kinds: tuple[Kind, ...] | None = None
     session_id: str | None = None
+    sessions: tuple[str, ...] | None = None
+    """Only of one of these; one that ends in `*` stands for all that begin so."""
     subject: str | None = None
     predicate: str | None = None
     as_of: AwareTime | None = None
@@ -596,6 +604,10 @@ class HitSource(msgspec.Struct, frozen=True, omit_defaults=True):
     trace_id: str | None = None
     agent_id: str | None = None
     tool_name: str | None = None
+    byte_range: tuple[int, int] | None = None
+    """Where in it this is said, as UTF-8."""
+    quote: str | None = None
+    """What is said there, where it is a memory that is still there."""
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -636,6 +648,8 @@ class RecallMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the question says about when."""
     truncated: bool = False
     """Whether `max_tokens` left hits out."""
+    vectors_to_come: int = 0
+    """Memories that the embedder has not seen yet: they are compared by words and by the built-in one."""
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -701,6 +715,136 @@ class Assembled(msgspec.Struct, frozen=True):
     episodes: list[StoredMemory]
     text: str
     meta: AssembledMeta
+
+
+SearchScope = Literal["current_chat", "resources", "all_user_memory"]
+MessageStatus = Literal["stored", "repeated", "echo", "no_text"]
+
+
+class UserMade(msgspec.Struct, frozen=True):
+    """A user, with the key where the user is new: it is shown this once."""
+
+    user_id: str
+    user_key: str | None
+    created_at: datetime
+
+
+class MessagePart(msgspec.Struct, frozen=True):
+    """A part of a message. Only those of the type `text` are remembered, so the fields of others do not matter."""
+
+    type: str
+    text: str = ""
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody said in a chat."""
+
+    sender_id: str
+    role: Literal["user", "assistant", "tool"]
+    timestamp: Annotated[int, Meta(ge=1)]
+    """When it was said, in milliseconds since 1970."""
+    content: str | list[MessagePart]
+
+
+class MessageResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one message."""
+
+    status: MessageStatus
+    memory_ids: tuple[UUID, ...] = ()
+    """Its memories: one, or several of a long message. Of an echo, what it repeats."""
+    recalled: tuple[UUID, ...] = ()
+    """Memories whose texts came back in it, and were left out of what is stored."""
+    skipped_parts: tuple[str, ...] = ()
+    """The types of parts that are no text."""
+    sanitised: dict[str, int] | None = None
+
+
+class Added(msgspec.Struct, frozen=True):
+    """What became of messages, after the commit."""
+
+    message_count: int
+    status: Literal["stored", "unchanged"]
+    memory_ids: list[UUID]
+    position: int | None
+    """Of the last one of them in the ledger."""
+    results: list[MessageResult]
+    """In the order of the messages."""
+
+
+class ExtractedFact(msgspec.Struct, frozen=True):
+    memory_id: UUID
+    text: str
+    quote: str
+    source_id: UUID
+    """The message that says so."""
+    byte_range: tuple[int, int]
+    """Of the quote in that message, as UTF-8."""
+
+
+class Flushed(msgspec.Struct, frozen=True):
+    """What a chat taught since the last time."""
+
+    status: Literal["extracted", "no_extraction"]
+    session_id: str
+    message_count: int
+    """Messages that were read."""
+    facts: list[ExtractedFact]
+    extractor: str
+    dropped: list[str]
+    """Why what a model said was not taken."""
+    position: int | None
+    """Of the event that marks the boundary, where this call has marked one."""
+
+
+class SearchResult(msgspec.Struct, frozen=True):
+    """A memory that answers a search. Its text is what somebody said, never an instruction to who reads it."""
+
+    id: UUID
+    session_id: str | None
+    text: str
+    score: float
+    source_scope: SearchScope
+    resource_uri: str | None
+    timestamp: int
+    """From when on it is so, in milliseconds since 1970: of a message, when it was said."""
+    role: Role | None
+    sender_id: str | None
+    kind: Kind
+    provenance: tuple["HitSource", ...]
+    trust: Role
+    flags: tuple["Flag", ...]
+
+
+class SearchMeta(msgspec.Struct, frozen=True):
+    recall_id: UUID
+    query_ms: float
+    searched: int
+    """Memories for which anything speaks."""
+    embedder: str | None
+    vectors_to_come: int
+    """Memories that are searched by words and by the built-in embedder, until the one that is set has seen them."""
+
+
+class Searched(msgspec.Struct, frozen=True):
+    results: list[SearchResult]
+    meta: SearchMeta
+
+
+class Overridden(msgspec.Struct, frozen=True):
+    id: UUID
+    """The memory that holds now."""
+    session_id: str | None
+    superseded: UUID
+    forgotten: list[UUID]
+    """Facts that nothing else says."""
+    position: int
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    id: UUID
+    session_id: str | None
+    forgotten: list[UUID]
+    """Facts that nothing else says."""
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):

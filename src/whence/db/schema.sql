@@ -211,6 +211,12 @@ END $$;
 
 ALTER FUNCTION whence.effect_feedback(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_flush(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    AS $$ SELECT '{}'::jsonb; $$;
+
+ALTER FUNCTION whence.effect_flush(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_forget_removed(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -225,6 +231,25 @@ BEGIN
 END $$;
 
 ALTER FUNCTION whence.effect_forget_removed(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.effect_override(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    is_over boolean;
+BEGIN
+    SELECT m.superseded_at IS NOT NULL OR m.deleted_at IS NOT NULL INTO is_over FROM whence.memories m
+    WHERE m.workspace_id = in_workspace AND m.memory_id = (document->>'memory_id')::uuid FOR UPDATE;
+    IF is_over THEN
+        RAISE EXCEPTION 'the memory was overridden or forgotten before' USING
+            ERRCODE = '23514', CONSTRAINT = 'memories_overridden_once', TABLE = 'memories', SCHEMA = 'whence';
+    END IF;
+    UPDATE whence.memories m SET superseded_at = at, superseded_by = (document->>'superseded_by')::uuid
+    WHERE m.workspace_id = in_workspace AND m.memory_id = (document->>'memory_id')::uuid;
+    RETURN '{}';
+END $$;
+
+ALTER FUNCTION whence.effect_override(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.effect_record_action(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
@@ -775,9 +800,9 @@ BEGIN
         RETURNING nullif(o.memory_id, m.event_id) INTO same;
     END IF;
     INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
-        confidence, told_at)
+        confidence, told_at, byte_from, byte_to)
     SELECT in_workspace, coalesce(same, m.event_id), s->>'source', s->>'role', at_position, m.event_id, m.user_id,
-        m.said_by, m.confidence, m.recorded_at
+        m.said_by, m.confidence, m.recorded_at, (s->>'byte_from')::integer, (s->>'byte_to')::integer
     FROM jsonb_array_elements(m.sources) s ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS fresh = ROW_COUNT;
     IF same IS NOT NULL THEN
@@ -840,9 +865,11 @@ BEGIN
         SELECT * FROM given WHERE event_id = ANY (ARRAY(SELECT memory_id FROM stored))
     ), told AS (
         INSERT INTO whence.memory_sources (
-            workspace_id, memory_id, source, role, position, event_id, user_id, said_by, confidence, told_at
+            workspace_id, memory_id, source, role, position, event_id, user_id, said_by, confidence, told_at,
+            byte_from, byte_to
         )
-        SELECT in_workspace, event_id, s->>'source', s->>'role', at_position, event_id, user_id, said_by, confidence, at
+        SELECT in_workspace, event_id, s->>'source', s->>'role', at_position, event_id, user_id, said_by, confidence, at,
+            (s->>'byte_from')::integer, (s->>'byte_to')::integer
         FROM plain, jsonb_array_elements(sources) s
         ON CONFLICT DO NOTHING
     ), embedded AS (
@@ -1451,6 +1478,9 @@ CREATE TABLE whence.memory_sources (
     said_by text,
     confidence double precision,
     told_at timestamp with time zone NOT NULL,
+    byte_from integer,
+    byte_to integer,
+    CONSTRAINT memory_sources_byte_range CHECK ((((byte_from IS NULL) = (byte_to IS NULL)) AND ((byte_from IS NULL) OR ((byte_from >= 0) AND (byte_to > byte_from))))),
     CONSTRAINT memory_sources_role_known CHECK ((role = ANY (ARRAY['told'::text, 'event'::text, 'memory'::text])))
 );
 
@@ -1461,6 +1491,8 @@ ALTER TABLE whence.memory_sources OWNER TO whence_owner;
 COMMENT ON COLUMN whence.memory_sources.source IS 'What counts as one source: an event or memory that it was derived from, else the run, the session or the teller.';
 
 COMMENT ON COLUMN whence.memory_sources.event_id IS 'The event that told it and named this source.';
+
+COMMENT ON COLUMN whence.memory_sources.byte_from IS 'Where in the source it is said, as UTF-8; NULL where nobody says.';
 
 CREATE TABLE whence.memory_tellings (
     workspace_id text NOT NULL,
@@ -1988,6 +2020,8 @@ CREATE INDEX memory_sources_by_source ON whence.memory_sources USING btree (sour
 CREATE INDEX memory_sources_derived ON whence.memory_sources USING btree (workspace_id, memory_id) WHERE ((role = 'memory'::text) AND (told_at > '-infinity'::timestamp with time zone));
 
 CREATE INDEX memory_tellings_by_memory ON whence.memory_tellings USING btree (memory_id, workspace_id);
+
+CREATE INDEX recalls_by_user ON whence.recalls USING btree (user_id, workspace_id, "position");
 
 CREATE INDEX runs_of_agent ON whence.runs USING btree (agent, workspace_id, owner, "position");
 

@@ -4,14 +4,16 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from whence.errors import Unauthenticated, WhenceError
+from whence.gateway.limiter import Allowance, Limiter
 from whence.gateway.problems import encode_problem
-from whence.identity import Identity
+from whence.identity import Identity, Principal
 
 log = structlog.get_logger()
 
@@ -24,6 +26,9 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 # Everything else needs a key, so that a new route is closed until somebody decides otherwise.
 PUBLIC_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/metrics", "/openapi.json"})
 
+# Where a key may stand in the body instead of a header.
+BODY_KEY_PATHS = frozenset(f"/memories/{verb}" for verb in ("add", "flush", "search", "override", "delete"))
+
 # Lasts as long as its client likes, which says nothing about how fast we are.
 STREAM_PATH = "/v1/events/stream"
 
@@ -32,9 +37,15 @@ _REQUEST_ID_FORM = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 class Boundary:
     def __init__(
-        self, inner: Asgi, identity: Identity, registry: CollectorRegistry, fixed_paths: frozenset[str]
+        self,
+        inner: Asgi,
+        identity: Identity,
+        registry: CollectorRegistry,
+        fixed_paths: frozenset[str],
+        limiter: Limiter,
     ) -> None:
         self._inner = inner
+        self._limiter = limiter
         self._fixed_paths = fixed_paths
         self._identity = identity
         self._requests = Counter(
@@ -62,7 +73,9 @@ class Boundary:
                 status = message["status"]
                 # What a key was needed for is nobody else's to keep.
                 ours = [(b"x-request-id", request_id), (b"cache-control", b"no-store")]
-                message["headers"] = [*message.get("headers", ()), *ours]
+                allowance: Allowance | None = scope.get("allowance")
+                limits = [] if allowance is None else allowance.headers
+                message["headers"] = [*message.get("headers", ()), *ours, *limits]
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id.decode()):
@@ -73,15 +86,25 @@ class Boundary:
 
     async def _authenticated(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] not in PUBLIC_PATHS:
+            authorization = _header(scope, b"authorization").decode("latin-1")
+            # Who is asking is then seen when the body was read.
+            scope["admit"] = partial(self._admit, scope)
             try:
-                scope["auth"] = bearer_key(_header(scope, b"authorization").decode("latin-1"))
-                scope["user"] = await self._identity.authenticate(scope["auth"])
+                if authorization or scope["path"] not in BODY_KEY_PATHS:
+                    scope["auth"] = bearer_key(authorization)
+                    self._admit(scope, await self._identity.authenticate(scope["auth"]))
             except Exception as error:
                 if not isinstance(error, WhenceError):
                     log.error("request failed", path=scope["path"], error=type(error).__name__, exc_info=error)
                 await _send_problem(scope, send, error)
                 return
         await self._inner(scope, receive, send)
+
+    def _admit(self, scope: Scope, principal: Principal) -> None:
+        """Whose request it is. Raises where that user has made too many."""
+        scope["user"] = principal
+        scope["allowance"] = self._limiter.take(principal)
+        self._limiter.check(scope["allowance"])
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         # The template, not the path: ids would make as many series as there are events.

@@ -15,6 +15,7 @@ from litestar.typing import FieldDefinition
 from whence.app import App
 from whence.errors import FieldError, InvalidInput
 from whence.gateway import (
+    chats,
     erasures,
     events,
     graph,
@@ -30,6 +31,7 @@ from whence.gateway import (
     working,
 )
 from whence.gateway.boundary import Asgi, Boundary
+from whence.gateway.limiter import Limiter
 from whence.gateway.openapi import document
 from whence.gateway.problems import problem_response
 
@@ -82,6 +84,12 @@ ROUTES = (
     working.get_working,
     working.delete_working,
     working.list_working,
+    chats.add_user,
+    chats.add_messages,
+    chats.flush_chat,
+    chats.search_memories,
+    chats.override_memory,
+    chats.delete_memory,
     erasures.erase,
     erasures.get_erasure,
     erasures.export_subject,
@@ -149,4 +157,5 @@ def build(app: App) -> Asgi:
         logging_config=None,
     )
     fixed_paths = frozenset(path for route in ROUTES for path in route.paths if "{" not in path)
-    return Boundary(inner, app.identity, app.registry, fixed_paths)  # pyright: ignore[reportArgumentType]
+    limiter = Limiter(app.settings.rate_limit)
+    return Boundary(inner, app.identity, app.registry, fixed_paths, limiter)  # pyright: ignore[reportArgumentType]

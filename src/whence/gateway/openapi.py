@@ -13,8 +13,8 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 
 from whence import __version__
-from whence.gateway import erasures, graph, lifecycle, memories, sessions, workflows, working
-from whence.gateway.boundary import PUBLIC_PATHS
+from whence.gateway import chats, erasures, graph, lifecycle, memories, sessions, workflows, working
+from whence.gateway.boundary import BODY_KEY_PATHS, PUBLIC_PATHS
 from whence.gateway.problems import PROBLEM_JSON
 from whence.ledger.events import MAX_BATCH_EVENTS
 from whence.memory import MAX_BATCH_MEMORIES
@@ -52,6 +52,12 @@ _BODIES: dict[tuple[str, str], type] = {
     ("post", "/v1/workflows/outcomes"): workflows.ScoreWorkflow,
     ("put", "/v1/working/{agent}/{instance}/{key}"): working.WorkingRequest,
     ("post", "/v1/erasures"): erasures.Erase,
+    ("post", "/users"): chats.AddUser,
+    ("post", "/memories/add"): chats.AddMessages,
+    ("post", "/memories/flush"): chats.FlushChat,
+    ("post", "/memories/search"): chats.SearchMemories,
+    ("post", "/memories/override"): chats.OverrideMemory,
+    ("post", "/memories/delete"): chats.DeleteMemory,
 }
 _BATCHES = {"/v1/events": ("events", MAX_BATCH_EVENTS), "/v1/memories": ("memories", MAX_BATCH_MEMORIES)}
 _OTLP_BODIES = frozenset({"/v1/traces", "/v1/logs"})
@@ -73,10 +79,20 @@ _PROBLEMS = {
     "413": "Too large",
     "415": "A content type or encoding that is not known",
     "422": "Invalid; `errors` names the fields",
+    "429": "More requests than a minute allows",
     "503": "Try again later",
 }
 # Routes whose parameters or bodies name something that may not be there.
-_NAMED_BESIDE = frozenset({"/v1/seals/consistency", "/v1/workflows/select", "/v1/workflows/outcomes", "/v1/erasures"})
+_NAMED_BESIDE = frozenset(
+    {
+        "/v1/seals/consistency",
+        "/v1/workflows/select",
+        "/v1/workflows/outcomes",
+        "/v1/erasures",
+        "/memories/override",
+        "/memories/delete",
+    }
+)
 # Routes that answer with an empty list where nothing is there.
 _LISTS = frozenset(
     {
@@ -98,9 +114,12 @@ _FOR_ADMINISTRATORS = frozenset(
         "/v1/erasures",
         "/v1/erasures/{erasure_id}",
         "/v1/subjects/{subject_id}/export",
+        "/users",
     }
 )
-_CONFLICTS = re.compile(r"/v1/(events|memories|workflows|workflows/outcomes|runs/\{run_id\}/.+)|.+/proof")
+_CONFLICTS = re.compile(
+    r"/memories/(add|override)|/v1/(events|memories|workflows|workflows/outcomes|runs/\{run_id\}/.+)|.+/proof"
+)
 
 
 @cache
@@ -137,7 +156,10 @@ def _complete(path: str, method: str, operation: Document) -> None:
         operation["requestBody"] = _body(path, _BODIES[method, path])
     if path in _ANSWERS:
         operation["responses"]["200"]["content"] = _ANSWERS[path]
-    operation["security"] = [] if path in PUBLIC_PATHS else [{"key": []}]
+    # An empty one stands for none: then the key is in the body.
+    operation["security"] = [] if path in PUBLIC_PATHS else [{"key": []}, *([{}] if path in BODY_KEY_PATHS else [])]
+    if path == "/users":
+        operation["responses"]["200"] = {**operation["responses"]["201"], "description": "The user was there already"}
     content = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     statuses = _statuses(path, method)
     for status in statuses:
@@ -164,7 +186,7 @@ def _body(path: str, kind: type) -> Document:
 def _statuses(path: str, method: str) -> list[str]:
     if path in PUBLIC_PATHS:
         return ["503"] if path == "/health/ready" else []
-    found = ["401", "422", "503"]
+    found = ["401", "422", "429", "503"]
     if method in ("post", "put"):
         found += ["400", "413", "415"]
     if (method == "post" or path.endswith("/proof")) and _CONFLICTS.fullmatch(path):

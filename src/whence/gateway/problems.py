@@ -11,7 +11,7 @@ import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
-from whence.errors import FieldError, InvalidInput, MalformedBody, Unavailable, WhenceError
+from whence.errors import FieldError, InvalidInput, MalformedBody, TooManyRequests, Unavailable, WhenceError
 from whence.gateway import otlp
 from whence.gateway.otlp.forms import PROTOBUF, bare
 from whence.wire import Problem
@@ -49,6 +49,8 @@ def encode_problem(error: Exception, path: str, content_type: str) -> tuple[int,
     headers: dict[str, str] = {}
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(error.retry_after)
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if path.rstrip("/") in OTLP_PATHS and bare(content_type) == PROTOBUF:

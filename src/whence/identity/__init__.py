@@ -87,6 +87,17 @@ class Identity:
         async with self._database.transaction(Scope(workspace_id)) as tx:
             return await self._add_user(tx, workspace_id, user_id, "member")
 
+    async def ensure_user(self, workspace_id: str, user_id: str) -> tuple[str | None, datetime]:
+        """The same for who may have made the user before: then there is no key to show. And when the user was made."""
+        check_user_id(user_id)
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            values = {"workspace_id": workspace_id, "user_id": user_id, "role": "member", "now": self._clock()}
+            made = await (await tx.execute(_SQL["add_user"], values)).fetchone()
+            key = None if made is None else await self._add_key(tx, workspace_id, user_id, "member")
+            row = await (await tx.execute(_SQL["user_since"], values)).fetchone()
+        assert row is not None
+        return key, row[0]
+
     async def list_users(self, workspace_id: str) -> list[UserRow]:
         await self._require_workspace(workspace_id)
         async with self._database.transaction(Scope(workspace_id)) as tx:

@@ -25,6 +25,9 @@ SELECT EXISTS (SELECT FROM whence.workspaces WHERE workspace_id = %(workspace_id
 -- name: find_user
 SELECT role FROM whence.users WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s;
 
+-- name: user_since
+SELECT created_at FROM whence.users WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s;
+
 -- name: list_users
 -- With the number of keys that are valid now.
 SELECT u.user_id, u.role, u.created_at,

@@ -18,11 +18,10 @@ import structlog
 
 from whence.app import App
 from whence.lifecycle.purge import last_purge
+from whence.memory.reembed import JOB as REEMBED
 from whence.memory.working import SWEEP_ROWS
 
 log = structlog.get_logger()
-
-REEMBED: Final = "re-embed"
 
 
 async def every_workspace(app: App) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, get_args
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import psycopg
@@ -134,6 +134,14 @@ class Ledger:
     async def record(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Outcome]:
         """Stores events of Whence's own with what they do. Whoever calls has checked them."""
         return await self._coalescer.store(workspace_id, await self._own_entries(workspace_id, events))
+
+    async def record_all(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Outcome]:
+        """The same, all of them or none; those that are stored already do not count. Unlike `record_together`, others
+        may append before them, and share their commit."""
+        entries, together = await self._own_entries(workspace_id, events), uuid4()
+        return await self._coalescer.store(
+            workspace_id, [msgspec.structs.replace(entry, together=together) for entry in entries]
+        )
 
     async def record_together(
         self, workspace_id: str, make: Callable[[Tx], Awaitable[Sequence[OwnEvent]]]

@@ -58,6 +58,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     payload_key: UUID | None = None
     ciphertext: bytes | None = None
     effect: Effect | None = None
+    together: UUID | None = None
+    """What is stored with others or not at all: the same for all of them, which follow one another."""
 
 
 Status = Literal["accepted", "duplicate", "conflict", "rejected"]

@@ -3,7 +3,7 @@
 Each workspace has one lane, which stores one group at a time. The next group is every small append that arrived
 meanwhile, so that each waits for at most two commits: the one under way, and its own. Large batches gain nothing from
 sharing a commit; a group takes one of them, in turn, so that the server reads the next while the database stores this.
-When a group fails, it is halved until the entry that fails stands alone.
+When a group fails, it is halved until the entry that fails stands alone, or with those that it is to be stored with.
 """
 
 import asyncio
@@ -40,6 +40,7 @@ _REFUSED_BY = {
     "workflows_one_name": FieldError("name", "is that of another variant that is in use"),
     "workflows_cap": FieldError("task_type", "has as many variants in use as it may have"),
     "workflow_selections_in_use": FieldError("workflow_id", "is retired"),
+    "memories_overridden_once": FieldError("id", "was overridden or forgotten meanwhile"),
 }
 
 
@@ -221,10 +222,11 @@ class Coalescer:
                 async with self._database.transaction(Scope(workspace_id)) as tx:
                     return await append(tx, workspace_id, entries, self._clock())
         except (psycopg.IntegrityError, psycopg.DataError, ValueError) as error:
-            if len(entries) == 1:
-                self._on_refusal(workspace_id, entries[0])
-                return [Outcome("rejected", None, (_refusal(error),))]
-        middle = len(entries) // 2
+            middle = _middle(entries)
+            if middle is None:
+                for entry in entries:
+                    self._on_refusal(workspace_id, entry)
+                return [Outcome("rejected", None, (_refusal(error),))] * len(entries)
         return [
             *await self._store(workspace_id, entries[:middle]),
             *await self._store(workspace_id, entries[middle:]),
@@ -235,6 +237,22 @@ class Coalescer:
         head = head_in(rows, workspace_id)
         came_of = came_of_trip(rows[1]) if block.effects else {}
         return [accepted(position, head, came_of) for position in range(head + 1, head + block.count + 1)]
+
+
+def _middle(entries: Sequence[Entry]) -> int | None:
+    """Where to halve them: not between those that are to be stored together. None where there is no such place."""
+    middle = len(entries) // 2
+    places = (
+        place
+        for distance in range(middle + 1)
+        for place in (middle - distance, middle + distance)
+        if 0 < place < len(entries)
+    )
+    for place in places:
+        before, after = entries[place - 1].together, entries[place].together
+        if before is None or before != after:
+            return place
+    return None
 
 
 async def _encode_in_slices(entries: Sequence[Entry]) -> Block | None:

@@ -26,6 +26,8 @@ OWN_TYPES = frozenset(
     {
         "memory.remembered",
         "memory.forgotten",
+        "memory.overridden",
+        "memory.flushed",
         "memory.recalled",
         "memory.feedback",
         "memory.run_started",

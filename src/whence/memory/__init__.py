@@ -70,6 +70,8 @@ WARNED_EPISODES = 80_000
 DEFAULT_EPISODES = 10
 MAX_RULE_CHARACTERS = 20_000
 MAX_RULES = 10_000
+MAX_SESSIONS_ASKED = 100
+"""Named in one recall."""
 LONG_CHARACTERS = 4_000
 """Texts of one call that are longer than this together are looked through beside the event loop."""
 
@@ -274,7 +276,9 @@ class Memory:
         async with self._database.transaction(scope) as tx:
             memory = await self._get(tx, scope, memory_id)
             rows = await (await tx.execute(_SQL["history_of"], values, binary=True)).fetchall()
-        # Without a key nothing else was said in its place, so it is the first page.
+            if not rows:
+                rows = await (await tx.execute(_SQL["overridden_history"], values, binary=True)).fetchall()
+        # Where nothing else was said in its place, it is the first page.
         found = list(map(memory_of, rows)) or ([memory] if after is None else [])
         return _page(found, limit)
 
@@ -351,6 +355,8 @@ class Memory:
             "tiers": _listed(asked.tiers),
             "kinds": _listed(asked.kinds),
             "session_id": asked.session_id,
+            "sessions": _listed(asked.sessions),
+            "beginnings": [name[:-1] for name in asked.sessions or () if name.endswith("*")],
             "subject": asked.subject,
             "subject_key": asked.subject and normal(asked.subject),
             "predicate": asked.predicate,
@@ -547,9 +553,17 @@ def _source(
     """An id that the caller may not see is told as somebody else's."""
     source, role = row[:2]
     if role == "told":
-        return MemorySource(*row)  # pyright: ignore[reportCallIssue] (a row is Any)
+        return MemorySource(*row[:7])  # pyright: ignore[reportCallIssue] (a row is Any)
     shown = source if UUID(source) in seen else "somebody else's"
-    return MemorySource(shown, *row[1:], envelopes.get(UUID(source)), tellers.get(UUID(source)))  # pyright: ignore[reportCallIssue]
+    first, last, quote = row[7:]
+    told = MemorySource(shown, *row[1:7])  # pyright: ignore[reportCallIssue]
+    return replace(
+        told,
+        event=envelopes.get(UUID(source)),
+        told_by=tellers.get(UUID(source)),
+        byte_range=None if first is None else (first, last),
+        quote=quote,
+    )
 
 
 def _missing(request: Remember, known: dict[UUID, bool]) -> FieldError | None:
@@ -592,7 +606,10 @@ def _listed(values: Sequence[str] | None) -> list[str] | None:
 
 def check_asked(asked: Recall) -> None:
     check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
+    check_names(**{f"sessions[{place}]": name for place, name in enumerate(asked.sessions or ())})
     _check_moments(as_of=asked.as_of, known_at=asked.known_at)
+    if asked.sessions is not None and not 1 <= len(asked.sessions) <= MAX_SESSIONS_ASKED:
+        raise refused("sessions", f"from 1 to {MAX_SESSIONS_ASKED}")
     if asked.filters is not None:
         within = asked.filters
         check_names(**{"filters.speaker": within.speaker, "filters.world_id_context": within.world_id_context})

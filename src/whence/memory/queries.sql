@@ -42,6 +42,8 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s AND {see
   AND (%(tiers)s::text[] IS NULL OR m.tier = ANY (%(tiers)s::text[]))
   AND (%(kinds)s::text[] IS NULL OR m.kind = ANY (%(kinds)s::text[]))
   AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
+  AND (%(sessions)s::text[] IS NULL OR m.session_id = ANY (%(sessions)s::text[])
+    OR EXISTS (SELECT FROM unnest(%(beginnings)s::text[]) b WHERE starts_with(m.session_id, b)))
   AND (%(run_id)s::uuid IS NULL OR m.run_id = %(run_id)s::uuid)
   AND (%(subject)s::text IS NULL OR (m.fact_subject IS NOT NULL AND CASE WHEN m.conflict_key IS NULL
     THEN whence.as_compared(m.fact_subject) = whence.as_compared(%(subject)s::text)
@@ -121,10 +123,36 @@ WHERE m.workspace_id = %(workspace_id)s AND {seen}
 ORDER BY m.valid_at, m.position LIMIT %(limit)s::bigint;
 
 -- name: sources_of
-SELECT s.source, s.role, s.event_id, s.position, s.said_by, s.confidence, s.told_at
+SELECT s.source, s.role, s.event_id, s.position, s.said_by, s.confidence, s.told_at, s.byte_from, s.byte_to, (
+    SELECT convert_from(substring(convert_to(m.body, 'UTF8') FROM s.byte_from + 1 FOR s.byte_to - s.byte_from), 'UTF8')
+    FROM whence.memories m
+    WHERE s.byte_from IS NOT NULL AND s.role = 'memory' AND m.workspace_id = s.workspace_id
+      AND m.memory_id = s.source::uuid AND m.deleted_at IS NULL AND m.body <> '' AND {seen}
+)
 FROM whence.memory_sources s
 WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = %(memory_id)s
 ORDER BY s.position, s.role, s.source LIMIT %(limit)s::bigint;
+
+-- name: overridden_history
+-- All that stood in the place of a memory without a key, one text after the other; past the one at position `after`.
+WITH RECURSIVE chain AS (
+    SELECT m.memory_id, m.superseded_by FROM whence.memories m
+    WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s AND m.conflict_key IS NULL
+    UNION
+    SELECT o.memory_id, o.superseded_by FROM chain c JOIN LATERAL (
+        SELECT n.memory_id, n.superseded_by FROM whence.memories n
+        WHERE n.workspace_id = %(workspace_id)s AND n.memory_id = c.superseded_by
+        UNION ALL
+        SELECT n.memory_id, n.superseded_by FROM whence.memory_sources s
+        JOIN whence.memories n ON n.workspace_id = s.workspace_id AND n.memory_id = s.source::uuid
+        WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = c.memory_id AND s.role = 'memory'
+          AND n.superseded_by = c.memory_id
+    ) o ON true
+)
+SELECT {memory} FROM chain c
+JOIN whence.memories m ON m.workspace_id = %(workspace_id)s AND m.memory_id = c.memory_id
+WHERE {seen} AND (%(after)s::bigint IS NULL OR m.position > %(after)s::bigint)
+ORDER BY m.position LIMIT %(limit)s::bigint;
 
 -- name: confidences_told
 -- How sure those were who had told each memory by then, in order: an event once, however many sources it named.
@@ -157,7 +185,11 @@ JOIN whence.memories o ON o.workspace_id = m.workspace_id AND o.memory_id = %(me
 WHERE m.workspace_id = %(workspace_id)s AND m.owner = o.owner AND m.agent = o.agent
   AND m.conflict_key = o.conflict_key AND (m.invalidated_by = o.memory_id OR m.superseded_by = o.memory_id)
   AND m.position < o.position
-ORDER BY m.position;
+UNION
+SELECT m.memory_id FROM whence.memory_sources s
+JOIN whence.memories m ON m.workspace_id = s.workspace_id AND m.memory_id = s.source::uuid
+WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = %(memory_id)s AND s.role = 'memory'
+  AND m.superseded_by = %(memory_id)s AND {seen};
 
 -- name: recalls_of
 SELECT h.recall_id, r.recalled_at, r.user_id, r.agent, h.rank

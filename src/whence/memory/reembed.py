@@ -7,6 +7,7 @@ brought up to it here, a few hundred at a time, in place.
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -18,6 +19,7 @@ from whence.db.queries import load
 from whence.memory import Memory
 from whence.memory.writing import GIVEN_EMBEDDER
 
+JOB: Final = "re-embed"
 BATCH_VECTORS = 256
 RUN_VECTORS = 5_000
 """Of a workspace in one job; then others have their turn."""

@@ -18,7 +18,13 @@ import numpy.typing as npt
 from whence.errors import FieldError, InvalidInput
 from whence.identity import Principal
 from whence.ledger.effects import Effect, OwnEvent, Vector
-from whence.ledger.events import EARLIEST, LATEST, MAX_IDENTIFIER_CHARACTERS, text_problem
+from whence.ledger.events import (
+    EARLIEST,
+    LATEST,
+    MAX_IDENTIFIER_CHARACTERS,
+    MAX_PAYLOAD_BYTES,
+    text_problem,
+)
 from whence.ledger.payloads import subject_of
 from whence.memory.profiles import Profile, Profiles, check_cell
 from whence.memory.sanitise import sanitise
@@ -62,7 +68,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc
     said_by: str | None = None
     sanitised: dict[str, int] | None = None
     session_id: str | None = None
-    sources: list[dict[str, str]]
+    sources: list[dict[str, str | int]]
     speaker: str | None = None
     subject_id: str
     support: int | None = None
@@ -246,12 +252,22 @@ def _body_hash(drafted: Draft) -> str:
     return _hash_of(drafted.text, *(within if any(within) else ()), *spoken)
 
 
-def _sources(drafted: Draft, found: dict[UUID, bool]) -> list[dict[str, str]]:
+def _sources(drafted: Draft, found: dict[UUID, bool]) -> list[dict[str, str | int]]:
+    request = drafted.request
     if found:
-        return [
+        sources: list[dict[str, str | int]] = [
             {"source": str(source), "role": "memory" if is_memory else "event"} for source, is_memory in found.items()
         ]
-    request = drafted.request
+        if request.byte_range is not None:
+            # In order of names, as a canonical payload has them.
+            first, last = request.byte_range
+            sources[0] = {
+                "byte_from": first,
+                "byte_to": last,
+                "role": sources[0]["role"],
+                "source": sources[0]["source"],
+            }
+        return sources
     teller = (
         f"run:{request.run_id}"
         if request.run_id
@@ -299,6 +315,11 @@ def _check_numbers(request: Remember) -> None:
         raise refused("valid_at", "from the year 1970 to the year 2261")
     if len(request.derived_from) > MAX_SOURCES:
         raise refused("derived_from", f"at most {MAX_SOURCES}")
+    if request.byte_range is not None:
+        if not request.derived_from:
+            raise refused("byte_range", "needs `derived_from`, in the first of which it is")
+        if not 0 <= request.byte_range[0] < request.byte_range[1] <= MAX_PAYLOAD_BYTES:
+            raise refused("byte_range", f"from 0 to {MAX_PAYLOAD_BYTES:,}, the end past the start")
     if request.memory_id in request.derived_from:
         raise refused("derived_from", "a memory cannot come from itself")
 

@@ -94,13 +94,17 @@ class Recaller:
         self._ledger = ledger
         self._clock = clock
         self._memory = memory
-        self._words = words
+        self.built_in = words
         self._own = Own(ledger, clock, memory.profiles)
         self._corpora = Corpora(database, words, memory.embedder.name)
         self._behind = behind
 
     def forget(self, workspace_id: str) -> None:
         self._corpora.forget(workspace_id)
+
+    async def settled(self, workspace_id: str) -> None:
+        """Until what was recalled in the workspace by now is recorded."""
+        await self._behind.settled(workspace_id)
 
     # --- recall -----------------------------------------------------------------------------------------------------
 
@@ -127,6 +131,9 @@ class Recaller:
                 embedder=None if question is None else self._memory.embedder.name,
                 times=times and (datetime.fromtimestamp(times[0], UTC), datetime.fromtimestamp(times[1], UTC)),
                 truncated=len(kept) < len(hits),
+                vectors_to_come=0
+                if question is None
+                else _vectors_to_come(self._corpora.of(principal.scope), self._memory.embedder.name),
             ),
         )
 
@@ -189,16 +196,16 @@ class Recaller:
         if text.strip():
             vector = await self._memory.embedded_query(text)
             vectors[vector.embedder] = vector.components
-            if self._words.name not in vectors:
-                vectors[self._words.name] = unit_of(self._words.embed([text])[0])
+            if self.built_in.name not in vectors:
+                vectors[self.built_in.name] = unit_of(self.built_in.embed([text])[0])
         if asked.embedding is not None:
             vectors[GIVEN_EMBEDDER] = unit_given(asked.embedding)
         times = times_in(text, asked.as_of or now) if text else None
         return Asked(
             words,
-            self._words.word_vectors([word.surface for word in words], WORD_DIMENSION),
+            self.built_in.word_vectors([word.surface for word in words], WORD_DIMENSION),
             vectors,
-            self._words.name,
+            self.built_in.name,
             times and (times[0].timestamp(), times[1].timestamp()),
             (asked.as_of or now).timestamp(),
             asked.intent,
@@ -390,9 +397,30 @@ def _chosen(corpus: Corpus, asked: Recall, among: set[UUID] | None) -> npt.NDArr
     if asked.kinds is not None:
         chosen &= np.isin(corpus.kind.rows, [corpus.known_code("kind", kind) for kind in asked.kinds])
     if asked.session_id is not None:
-        sessions = [code for (_, name), code in corpus.sessions.items() if name == asked.session_id]
-        chosen &= np.isin(corpus.session.rows, sessions)
+        chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, (asked.session_id,), ()))
+    if asked.sessions is not None:
+        beginnings = tuple(name[:-1] for name in asked.sessions if name.endswith("*"))
+        chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, asked.sessions, beginnings))
     return chosen
+
+
+def _sessions_named(corpus: Corpus, names: tuple[str, ...], beginnings: tuple[str, ...]) -> list[int]:
+    return [code for (_, name), code in corpus.sessions.items() if name in names or name.startswith(beginnings)]
+
+
+def _vectors_to_come(everything: Sequence[Held], embedder: str) -> int:
+    """Memories that another embedder than the one in use has seen; what senders gave is theirs."""
+    total = 0
+    for held in everything:
+        corpus = held.corpus
+        others = [
+            corpus.known_code("embedder", space)
+            for space in corpus.vectors
+            if space.rpartition("/")[0] not in (embedder, GIVEN_EMBEDDER)
+        ]
+        if others:
+            total += int(np.count_nonzero(np.isin(corpus.embedder.rows, others) & ~corpus.gone.rows))
+    return total
 
 
 def _held_among(places: list[tuple[Held, int]], rows: dict[UUID, StoredMemory]) -> list[tuple[Held, int]]:
@@ -407,8 +435,12 @@ async def _sources_of(tx: Tx, scope: Scope, ids: list[UUID]) -> dict[UUID, list[
 def _sources(rows: Iterable[tuple[Any, ...]]) -> dict[UUID, list[HitSource]]:
     """What memories were derived from, as far as the asker may see it."""
     found: dict[UUID, list[HitSource]] = {}
-    for memory_id, source, role, position, *event in rows:
-        found.setdefault(memory_id, []).append(HitSource(source, position, role, *event))
+    for memory_id, source, role, position, *event, first, last, quote in rows:
+        within = None if first is None else (first, last)
+        told = HitSource(source, position, role, *event)
+        if within is not None:
+            told = msgspec.structs.replace(told, byte_range=within, quote=quote)
+        found.setdefault(memory_id, []).append(told)
     return found
 
 

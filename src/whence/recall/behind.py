@@ -44,10 +44,11 @@ class Behind:
         while event_id in self._ids:
             await self._now(self._tasks[self._ids[event_id]])
 
-    async def settled(self) -> None:
-        """Until all that was answered by now is recorded."""
-        for task in list(self._tasks.values()):
-            await self._now(task)
+    async def settled(self, workspace_id: str | None = None) -> None:
+        """Until all that was answered by now is recorded, of one workspace or of all."""
+        for named, task in list(self._tasks.items()):
+            if workspace_id in (None, named):
+                await self._now(task)
 
     async def _now(self, task: asyncio.Task[None]) -> None:
         self._hurry.set()

@@ -43,7 +43,13 @@ SELECT i.memory_id, d.*
 FROM unnest(%(ids)s::uuid[]) i (memory_id)
 CROSS JOIN LATERAL (
     SELECT s.source::uuid, s.role, coalesce(e.global_position, s.position), e.occurred_at, e.session_id, e.trace_id,
-        e.agent_id, e.tool_name
+        e.agent_id, e.tool_name, s.byte_from, s.byte_to, (
+            SELECT convert_from(
+                substring(convert_to(k.body, 'UTF8') FROM s.byte_from + 1 FOR s.byte_to - s.byte_from), 'UTF8')
+            FROM whence.memories k
+            WHERE s.byte_from IS NOT NULL AND k.workspace_id = %(workspace_id)s::text
+              AND k.memory_id = s.source::uuid AND k.deleted_at IS NULL AND k.body <> ''
+        )
     FROM (
         SELECT * FROM whence.memory_sources s
         WHERE s.workspace_id = %(workspace_id)s::text AND s.memory_id = i.memory_id AND s.role <> 'told' OFFSET 0

@@ -1,0 +1,521 @@
+"""Chats: what was said is kept as it comes, found at once, put right and deleted; what it teaches is drawn from it.
+
+partition   an application and a project have an agent of their own
+messages    from a message to what is remembered of it
+echo        what comes back of what was recalled
+extraction  facts with the words that say so: by rules, or by a model
+rules       what people say about themselves in so many words
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+from uuid import UUID, uuid4
+
+import msgspec
+
+from whence.chats.echo import MIN_ECHO_CHARACTERS, Echoes, Given, Left
+from whence.chats.extraction import Drawn, Extractor, Heard
+from whence.chats.messages import Marker, Said, first_id, pieces, read, refused, remembered
+from whence.clock import Clock
+from whence.db import Database
+from whence.db.queries import load
+from whence.errors import Conflict, InvalidInput, NotFound
+from whence.identity import Principal
+from whence.ledger import Ledger
+from whence.ledger.append import Outcome
+from whence.ledger.effects import OwnEvent, Vector
+from whence.memory import Memory, unit_of
+from whence.memory.own import Own, check_names, own_event
+from whence.memory.reembed import JOB as REEMBED
+from whence.memory.writing import Draft, draft, event_of, normal
+from whence.queue import Queue
+from whence.recall import Recaller
+from whence.wire import (
+    Added,
+    Deleted,
+    ExtractedFact,
+    Fact,
+    Flushed,
+    Hit,
+    Message,
+    MessageResult,
+    Overridden,
+    Recall,
+    Remember,
+    Searched,
+    SearchMeta,
+    SearchResult,
+    SearchScope,
+    StoredMemory,
+)
+
+CHAT: Final = "chat:"
+RESOURCE: Final = "resource://"
+MAX_MESSAGES = 500
+MAX_RESULTS = 100
+RECENT_RECALLS = 20
+"""The searches whose results are known when they come back in a message."""
+RECENT = timedelta(hours=24)
+MAX_GIVEN = 500
+"""Texts of those searches, the newest."""
+STORED_AT_ONCE = 4
+"""Large adds that are stored at a time; the others wait their turn, so that the queue of writes is not full."""
+LARGE_ADD = 20
+"""Messages."""
+FLUSHED_AT_ONCE = 500
+"""Messages that are read and marked as read together."""
+
+_SQL = load("whence.chats")
+
+
+class Chat(NamedTuple):
+    """One chat of a user in a partition."""
+
+    principal: Principal
+    agent: str
+    session_id: str
+
+
+class _Kept(NamedTuple):
+    """A message with what is to be stored of it."""
+
+    said: Said
+    result: MessageResult
+    drafts: list[Draft]
+
+
+class Chats:
+    def __init__(
+        self,
+        database: Database,
+        ledger: Ledger,
+        clock: Clock,
+        memory: Memory,
+        recaller: Recaller,
+        queue: Queue,
+        extractor: Extractor,
+    ) -> None:
+        self._database = database
+        self._ledger = ledger
+        self._clock = clock
+        self._memory = memory
+        self._recaller = recaller
+        self._queue = queue
+        self._extractor = extractor
+        self._own = Own(ledger, clock, memory.profiles)
+        self._room = asyncio.Semaphore(STORED_AT_ONCE)
+
+    # --- add --------------------------------------------------------------------------------------------------------
+
+    async def add(self, chat: Chat, messages: Sequence[Message]) -> Added:
+        """All of them or none; returns after the commit. No model is asked: where the embedder is slow, the vectors of
+        the built-in one stand in until a job has replaced them."""
+        if not 1 <= len(messages) <= MAX_MESSAGES:
+            raise refused("messages", f"from 1 to {MAX_MESSAGES}")
+        said = read(messages)
+        check_chat(chat.session_id)
+        async with AsyncExitStack() as turn:
+            if len(messages) > LARGE_ADD:
+                await turn.enter_async_context(self._room)
+            mark = await self._marker(chat)
+            lefts = await self._lefts(chat, said, mark)
+            kept = await asyncio.to_thread(self._keep, chat, said, lefts, mark)
+            return await self._stored(chat, kept)
+
+    async def _lefts(self, chat: Chat, said: Sequence[Said], mark: Marker) -> list[Left]:
+        """What is left of each message without what came back of recalls."""
+        echoes = await self._echoes(chat, said)
+        lefts = await asyncio.to_thread(lambda: [echoes.left_of(each.text, each.message.role) for each in said])
+        # A message that is sent again is no echo of itself.
+        ids = {first_id(each, mark): number for number, each in enumerate(said) if lefts[number].recalled}
+        if ids:
+            async with self._database.transaction(chat.principal.scope) as tx:
+                again = await self._ledger.named(tx, chat.principal.scope, list(ids))
+            for event_id in again:
+                lefts[ids[event_id]] = Left(said[ids[event_id]].text, ())
+        return lefts
+
+    def _keep(self, chat: Chat, said: Sequence[Said], lefts: Sequence[Left], mark: Marker) -> list[_Kept]:
+        now = self._clock()
+        return [self._kept(chat, each, left, mark, now) for each, left in zip(said, lefts, strict=True)]
+
+    def _kept(self, chat: Chat, said: Said, left: Left, mark: Marker, now: datetime) -> _Kept:
+        told = MessageResult("no_text", skipped_parts=said.skipped)
+        if not said.text.strip():
+            return _Kept(said, told, [])
+        if not left.text:
+            result = msgspec.structs.replace(told, status="echo", memory_ids=left.recalled, recalled=left.recalled)
+            return _Kept(said, result, [])
+        _, profile = self._memory.profiles.of(chat.agent)
+        drafts = [
+            self._draft(chat, said, remembered(said, piece, chat.agent, chat.session_id, now, left.recalled))
+            for piece in pieces(said, left.text, mark, profile)
+        ]
+        if not drafts:
+            return _Kept(said, told, [])
+        found: dict[str, int] = {}
+        for drafted in drafts:
+            for category, count in drafted.sanitised.items():
+                found[category] = found.get(category, 0) + count
+        result = msgspec.structs.replace(
+            told,
+            status="stored",
+            memory_ids=tuple(drafted.event_id for drafted in drafts),
+            recalled=left.recalled,
+            sanitised=found or None,
+        )
+        return _Kept(said, result, drafts)
+
+    def _draft(self, chat: Chat, said: Said, request: Remember) -> Draft:
+        try:
+            return draft(chat.principal, request, self._memory.profiles)
+        except InvalidInput as error:
+            # As the sender calls it.
+            names = {"text": f"{said.place}.content", "speaker": f"{said.place}.sender_id"}
+            wrong = error.errors[0]
+            raise refused(names.get(wrong.field, wrong.field), wrong.message) from None
+
+    async def _stored(self, chat: Chat, kept: Sequence[_Kept]) -> Added:
+        drafts = {drafted.event_id: drafted for each in kept for drafted in each.drafts}
+        told = await self._tell(chat, list(drafts.values()))
+        fresh = {event_id for event_id, outcome in told.items() if outcome.status == "accepted"}
+        results: list[MessageResult] = []
+        for each in kept:
+            # One that came twice in these messages is stored by the first.
+            is_fresh = any(drafted.event_id in fresh for drafted in each.drafts)
+            fresh -= {drafted.event_id for drafted in each.drafts}
+            again = each.result.status == "stored" and not is_fresh
+            results.append(msgspec.structs.replace(each.result, status="repeated") if again else each.result)
+        stored = any(result.status == "stored" for result in results)
+        return Added(
+            len(kept),
+            "stored" if stored else "unchanged",
+            list(dict.fromkeys(memory_id for result in results for memory_id in result.memory_ids)),
+            max((outcome.position or 0 for outcome in told.values()), default=None),
+            results,
+        )
+
+    async def _tell(self, chat: Chat, drafts: Sequence[Draft], beside: Sequence[OwnEvent] = ()) -> dict[UUID, Outcome]:
+        """Stores them and the events beside them, all or none, and says what became of each. What is stored already is
+        a duplicate: ids are made of what is said, under the user's own key, so it can be nothing else."""
+        now, workspace_id = self._clock(), chat.principal.workspace_id
+        vectors = await self._vectors([drafted.text for drafted in drafts])
+        # What it comes from was found among the memories of the same user.
+        events = [
+            event_of(drafted, vector, dict.fromkeys(drafted.request.derived_from, True), now)
+            for drafted, vector in zip(drafts, vectors, strict=True)
+        ]
+        events += beside
+        if not events:
+            return {}
+        outcomes = await self._ledger.record_all(workspace_id, events)
+        rejected = next((outcome for outcome in outcomes if outcome.status == "rejected"), None)
+        if rejected is not None:
+            raise _rejection(rejected)
+        told = dict(zip((own.event.event_id for own in events), outcomes, strict=True))
+        again = [event_id for event_id, outcome in told.items() if outcome.status != "accepted"]
+        if again:
+            async with self._database.transaction(chat.principal.scope) as tx:
+                stored = await self._ledger.named(tx, chat.principal.scope, again)
+            told |= {event_id: Outcome("duplicate", event.global_position) for event_id, event in stored.items()}
+        if drafts and len(again) < len(told) and not self._memory.embedder.is_quick:
+            await self._queue.defer(REEMBED, workspace_id)
+        return told
+
+    async def _vectors(self, texts: list[str]) -> list[Vector]:
+        if not texts:
+            return []
+        if self._memory.embedder.is_quick:
+            return await self._memory.embedded(texts)
+        built_in = self._recaller.built_in
+        return [Vector(built_in.name, unit_of(row)) for row in await asyncio.to_thread(built_in.embed, texts)]
+
+    async def _marker(self, chat: Chat) -> Marker:
+        user_id = chat.principal.user_id
+        keys = await self._ledger.keys.ensure(chat.principal.workspace_id, {user_id})
+        return Marker(keys[user_id], chat.agent, chat.session_id)
+
+    async def _echoes(self, chat: Chat, said: Sequence[Said]) -> Echoes:
+        """What the user was given lately in this partition, where a message is long enough to hold some of it."""
+        if all(len(each.text) < MIN_ECHO_CHARACTERS for each in said):
+            return Echoes((), ())
+        scope = chat.principal.scope
+        # What was answered a moment ago is recorded a moment later.
+        await self._recaller.settled(scope.workspace_id)
+        values = scope.values(agent=chat.agent, since=self._clock() - RECENT, limit=RECENT_RECALLS)
+        async with self._database.transaction(scope) as tx:
+            rows = await (await tx.execute(_SQL["recent_recalls"], values)).fetchall()
+            sealed = await self._ledger.contents(tx, scope, [row[0] for row in rows]) if rows else []
+        if not sealed:
+            return Echoes((), ())
+        contents = await self._ledger.opened(scope, sealed)
+        recalls = [msgspec.json.decode(content.body, type=_Recalled) for content in contents if content.body]
+        recalls.reverse()
+        ids = list(dict.fromkeys(hit.memory_id for recall in recalls for hit in recall.hits))[:MAX_GIVEN]
+        values = scope.values(agent=chat.agent, ids=ids, least=MIN_ECHO_CHARACTERS)
+        async with self._database.transaction(scope) as tx:
+            given = await (await tx.execute(_SQL["texts_given"], values, binary=True)).fetchall()
+        return Echoes([Given(*row) for row in given], [recall.asked.query for recall in recalls])
+
+    # --- search -----------------------------------------------------------------------------------------------------
+
+    async def search(
+        self,
+        principal: Principal,
+        agent: str,
+        query: str,
+        scopes: Sequence[SearchScope],
+        conversation_id: str | None,
+        top_k: int,
+        as_of: datetime | None = None,
+    ) -> Searched:
+        """One ranked recall over all that the scopes name together."""
+        if not scopes:
+            raise refused("scope", "name at least one of current_chat, resources, all_user_memory")
+        if not 1 <= top_k <= MAX_RESULTS:
+            raise refused("top_k", f"from 1 to {MAX_RESULTS}")
+        if "current_chat" in scopes and conversation_id is None:
+            raise refused("conversation_id", "is needed for the scope current_chat")
+        chat = f"{CHAT}{conversation_id}"
+        check_names(conversation_id=conversation_id)
+        sessions = None
+        if "all_user_memory" not in scopes:
+            sessions = ((chat,) if "current_chat" in scopes else ()) + (
+                (f"{RESOURCE}*",) if "resources" in scopes else ()
+            )
+        asked = Recall(query=query, agent=agent, sessions=sessions, top_k=top_k, as_of=as_of)
+        found = await self._recaller.recall(principal, asked)
+        return Searched(
+            [_result(hit, _scope_of(hit, scopes, chat)) for hit in found.hits],
+            SearchMeta(
+                found.recall_id,
+                found.meta.query_ms,
+                found.meta.searched,
+                found.meta.embedder,
+                found.meta.vectors_to_come,
+            ),
+        )
+
+    # --- put right, delete ------------------------------------------------------------------------------------------
+
+    async def override(self, chat: Chat, memory_id: UUID, text: str) -> Overridden:
+        """Another text takes the place of a memory, which stays in its history. Facts that only it taught go too."""
+        memory = await self._get(chat, memory_id)
+        mark = await self._marker(chat)
+        new_id = mark.id_of("override", str(memory_id), text)
+        if memory.deleted_at is not None:
+            raise _not_there()
+        if memory.superseded_by not in (None, new_id):
+            raise Conflict("the memory was overridden meanwhile: search again")
+        request = Remember(
+            agent=chat.agent,
+            tier=memory.tier,
+            kind=memory.kind,
+            text=text,
+            speaker=memory.speaker,
+            role=memory.role,
+            session_id=memory.session_id,
+            interaction_id=memory.interaction_id,
+            valid_at=memory.valid_at if memory.kind == "episodic" else None,
+            derived_from=(memory_id,),
+            importance=memory.importance,
+            memory_id=new_id,
+        )
+        facts = await self._facts_of_only(chat, memory_id)
+        document = {"effect": "override", "memory_id": memory_id, "superseded_by": new_id}
+        event_id = mark.id_of("overridden", str(memory_id), text)
+        overridden = self._own.event(
+            chat.principal, event_id, "memory.overridden", chat.agent, chat.session_id, memory_id
+        )
+        drafted = draft(chat.principal, request, self._memory.profiles)
+        beside = [own_event(overridden, document), *(self._forgetting(chat, fact) for fact in facts)]
+        told = await self._tell(chat, [drafted], beside)
+        return Overridden(new_id, memory.session_id, memory_id, facts, told[new_id].position or 0)
+
+    async def delete(self, chat: Chat, memory_id: UUID) -> Deleted:
+        """It is no longer found, nor are facts that only it taught. To delete it again changes nothing."""
+        memory = await self._get(chat, memory_id)
+        facts = await self._facts_of_only(chat, memory_id)
+        if memory.deleted_at is None:
+            await self._tell(chat, [], [self._forgetting(chat, each) for each in (memory_id, *facts)])
+        return Deleted(memory_id, memory.session_id, facts)
+
+    async def _get(self, chat: Chat, memory_id: UUID) -> StoredMemory:
+        """One of this chat. What is missing, somebody else's or of another chat is told in the same way."""
+        try:
+            memory = await self._memory.get(chat.principal.scope, memory_id)
+        except NotFound:
+            raise _not_there() from None
+        if (memory.user_id, memory.agent, memory.session_id) != (
+            chat.principal.user_id,
+            chat.agent,
+            chat.session_id,
+        ):
+            raise _not_there()
+        return memory
+
+    async def _facts_of_only(self, chat: Chat, memory_id: UUID) -> list[UUID]:
+        scope = chat.principal.scope
+        async with self._database.transaction(scope) as tx:
+            rows = await (await tx.execute(_SQL["facts_of_only"], scope.values(memory_id=memory_id))).fetchall()
+        return [row[0] for row in rows]
+
+    def _forgetting(self, chat: Chat, memory_id: UUID) -> OwnEvent:
+        event = self._own.event(chat.principal, uuid4(), "memory.forgotten", chat.agent, chat.session_id, memory_id)
+        return own_event(event, {"effect": "forget", "memory_id": memory_id})
+
+    # --- flush ------------------------------------------------------------------------------------------------------
+
+    async def flush(self, chat: Chat) -> Flushed:
+        """Draws from the chat what it taught since the last time, and marks how far it was read."""
+        check_chat(chat.session_id)
+        facts: list[ExtractedFact] = []
+        dropped: list[str] = []
+        count, position = 0, None
+        while True:
+            rows = await self._unread(chat)
+            if not rows:
+                break
+            # Outside of any transaction: a model may take its time.
+            heard = [Heard(row[0], row[1], row[2], row[3], row[5]) for row in rows if row[4] == "user" and row[3]]
+            extraction = await self._extractor.extract(heard)
+            learnt, position = await self._learn(chat, rows[-1][0], extraction.drawn)
+            facts += learnt
+            dropped += extraction.dropped
+            count += len(rows)
+            if len(rows) < FLUSHED_AT_ONCE:
+                break
+        status = "extracted" if facts else "no_extraction"
+        return Flushed(status, chat.session_id, count, facts, self._extractor.name, dropped, position)
+
+    async def _unread(self, chat: Chat) -> list[tuple[Any, ...]]:
+        scope = chat.principal.scope
+        values = scope.values(agent=chat.agent, session_id=chat.session_id, limit=FLUSHED_AT_ONCE)
+        async with self._database.transaction(scope) as tx:
+            row = await (await tx.execute(_SQL["boundary_of"], values)).fetchone()
+            values["after"] = row[0] if row else 0
+            return await (await tx.execute(_SQL["messages_after"], values, binary=True)).fetchall()
+
+    async def _learn(self, chat: Chat, last: UUID, drawn: Sequence[Drawn]) -> tuple[list[ExtractedFact], int | None]:
+        """The facts and the mark, in one transaction. Of two who read the same messages, one has learnt them."""
+        mark = await self._marker(chat)
+        held: dict[str, str] = {}
+        drafts: dict[UUID, tuple[Draft, Drawn]] = {}
+        for each in drawn:
+            if each.statement.ends is not None and not await self._did_hold(chat, each, held):
+                continue
+            fact_id = mark.id_of("fact", str(each.heard.memory_id), each.statement.predicate, each.statement.object)
+            try:
+                drafts[fact_id] = (draft(chat.principal, _learnt(chat, each, fact_id), self._memory.profiles), each)
+            except InvalidInput:
+                # It holds what the profile keeps out of memory, or it is longer than a fact may be.
+                continue
+            held[f"{each.heard.speaker} {each.statement.predicate}"] = each.statement.object
+        flush_id = mark.id_of("flush", str(last))
+        flushed = self._own.event(chat.principal, flush_id, "memory.flushed", chat.agent, chat.session_id, last)
+        drawn_by = {"extractor": self._extractor.name, "facts": list(drafts)}
+        beside = [own_event(flushed, {"effect": "flush", "event_id": flush_id}, drawn_by)]
+        told = await self._tell(chat, [drafted for drafted, _ in drafts.values()], beside)
+        facts = [
+            ExtractedFact(
+                # Where it was known already, the one that says so.
+                UUID((told[fact_id].effect or {}).get("memory_id", fact_id.hex)),
+                drafted.text,
+                each.quote,
+                each.heard.memory_id,
+                each.byte_range,
+            )
+            for fact_id, (drafted, each) in drafts.items()
+            if told[fact_id].status == "accepted"
+        ]
+        return facts, told[flush_id].position if told[flush_id].status == "accepted" else None
+
+    async def _did_hold(self, chat: Chat, drawn: Drawn, held: dict[str, str]) -> bool:
+        """Whether what is said to be over held until now: who left Lyon may live in Paris already."""
+        statement = drawn.statement
+        known = held.get(f"{drawn.heard.speaker} {statement.predicate}")
+        if known is None:
+            asked = Recall(agent=chat.agent, subject=drawn.heard.speaker, predicate=statement.predicate)
+            page = await self._memory.page(chat.principal.scope, asked, limit=1)
+            known = next((memory.fact.object for memory in page.memories if memory.fact), None)
+        return known is not None and normal(known) == normal(statement.ends or "")
+
+
+class _Asked(msgspec.Struct):
+    query: str = ""
+
+
+class _RecalledHit(msgspec.Struct):
+    memory_id: UUID
+
+
+class _Recalled(msgspec.Struct):
+    """What counts in the payload of a recall."""
+
+    asked: _Asked
+    hits: list[_RecalledHit]
+
+
+def check_chat(session_id: str) -> None:
+    if not session_id.startswith(CHAT) or not session_id.removeprefix(CHAT).strip():
+        raise refused("session_id", "must be `chat:` and the id of a conversation")
+    check_names(session_id=session_id)
+
+
+def _learnt(chat: Chat, drawn: Drawn, fact_id: UUID) -> Remember:
+    heard, statement = drawn.heard, drawn.statement
+    return Remember(
+        agent=chat.agent,
+        tier="persistent",
+        kind="semantic",
+        text=f"{heard.speaker} {statement.says}",
+        fact=Fact(heard.speaker, statement.predicate, statement.object),
+        speaker=heard.speaker,
+        role="user",
+        session_id=chat.session_id,
+        valid_at=heard.said_at,
+        derived_from=(heard.memory_id,),
+        byte_range=drawn.byte_range,
+        memory_id=fact_id,
+    )
+
+
+def _scope_of(hit: Hit, scopes: Sequence[SearchScope], chat: str) -> SearchScope:
+    """The narrowest of those that were asked for."""
+    if "current_chat" in scopes and hit.session_id == chat:
+        return "current_chat"
+    if "resources" in scopes and (hit.session_id or "").startswith(RESOURCE):
+        return "resources"
+    return "all_user_memory"
+
+
+def _result(hit: Hit, scope: SearchScope) -> SearchResult:
+    session_id = hit.session_id or ""
+    return SearchResult(
+        id=hit.memory_id,
+        session_id=hit.session_id,
+        text=hit.text,
+        score=hit.score,
+        source_scope=scope,
+        resource_uri=session_id if session_id.startswith(RESOURCE) else None,
+        timestamp=round(hit.valid_at.timestamp() * 1000),
+        role=hit.role,
+        sender_id=hit.speaker,
+        kind=hit.kind,
+        provenance=hit.provenance,
+        trust=hit.trust,
+        flags=hit.flags,
+    )
+
+
+def _not_there() -> NotFound:
+    return NotFound("there is no such memory in this session")
+
+
+def _rejection(outcome: Outcome) -> InvalidInput | Conflict:
+    wrong = outcome.errors[0]
+    kind = Conflict if wrong.field == "id" else InvalidInput
+    return kind(f"{wrong.field}: {wrong.message}", outcome.errors)

@@ -1,0 +1,42 @@
+-- The statements of chats. All of them are asked in the scope of one user.
+
+-- name: recent_recalls
+-- The last recalls of a user in a partition, the newest first.
+SELECT r.position FROM whence.recalls r
+WHERE r.workspace_id = %(workspace_id)s AND r.user_id = %(user_id)s AND r.agent = %(agent)s
+  AND r.recalled_at >= %(since)s
+ORDER BY r.position DESC LIMIT %(limit)s::bigint;
+
+-- name: texts_given
+-- Also of what was forgotten since: that somebody sends it back does not make it known again.
+SELECT m.memory_id, m.body FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(user_id)s AND m.agent = %(agent)s
+  AND m.memory_id = ANY (%(ids)s::uuid[]) AND length(m.body) >= %(least)s;
+
+-- name: boundary_of
+-- Up to which message a chat was read: an event that says so has that message for its parent.
+SELECT coalesce(max(p.global_position), 0) FROM whence.events f
+JOIN whence.events p ON p.workspace_id = f.workspace_id AND p.event_id = f.parent_event_id
+WHERE f.workspace_id = %(workspace_id)s AND f.session_id = %(session_id)s AND f.event_type = 'memory.flushed'
+  AND f.agent_id = %(agent)s AND f.user_id = %(user_id)s;
+
+-- name: messages_after
+-- What was said in a chat past a position, and holds.
+SELECT m.memory_id, m.position, m.body, m.speaker, m.role, m.valid_at FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.session_id = %(session_id)s AND m.owner = %(user_id)s
+  AND m.agent = %(agent)s AND m.kind = 'episodic' AND m.position > %(after)s::bigint
+  AND m.deleted_at IS NULL AND m.superseded_at IS NULL AND m.archived_at IS NULL
+ORDER BY m.position LIMIT %(limit)s::bigint;
+
+-- name: facts_of_only
+-- Facts that were drawn from a message, and from nothing else that is still there.
+SELECT m.memory_id FROM whence.memory_sources s
+JOIN whence.memories m ON m.workspace_id = s.workspace_id AND m.memory_id = s.memory_id
+WHERE s.workspace_id = %(workspace_id)s AND s.source = %(memory_id)s::text AND s.role = 'memory'
+  AND m.owner = %(user_id)s AND m.kind = 'semantic' AND m.deleted_at IS NULL AND NOT EXISTS (
+    SELECT FROM whence.memory_sources o
+    LEFT JOIN whence.memories k ON o.role = 'memory' AND k.workspace_id = o.workspace_id AND k.memory_id = o.source::uuid
+    WHERE o.workspace_id = s.workspace_id AND o.memory_id = s.memory_id AND o.source <> s.source
+      AND (o.role <> 'memory' OR (k.deleted_at IS NULL AND k.superseded_at IS NULL))
+)
+ORDER BY m.position;
