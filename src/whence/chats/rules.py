@@ -276,8 +276,8 @@ _MAY_BE: Final = re.compile(
     r"\b"
     + _one_of(
         """if would could might maybe perhaps imagine suppose supposing pretend wish hypothetical\\w* unless as_if
-        what_if whether let's_say for_example probably used_to said says saying told tells asked wrote writes thinks? thought
-        claims? claimed heard quote lyrics? song character story novel joke kidding translate sentence phrase"""
+        what_if whether let's_say for_example probably used_to said says saying told tells asked wrote writes thinks?
+        thought claims? claimed heard quote lyrics? song character story novel joke kidding translate sentence phrase"""
     )
     + r"\b",
     re.IGNORECASE,

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import msgspec
 import typer
@@ -16,7 +16,19 @@ from whence.cli.command import AsJson, folder
 from whence.cli.terminal import print_json, print_plain, print_table, progress, shown
 from whence.db import embedded
 from whence.errors import InvalidInput, SetupError
-from whence.evaluation import EVERYTHING, METHODS, Group, Places, Report, as_json, evaluate, inside, served
+from whence.evaluation import (
+    EVERYTHING,
+    GATEWAY_METHODS,
+    METHODS,
+    Group,
+    Places,
+    Report,
+    Through,
+    as_json,
+    evaluate,
+    inside,
+    served,
+)
 from whence.evaluation.datasets import Dataset
 from whence.evaluation.picture import svg
 from whence.evaluation.scores import Figure
@@ -49,6 +61,9 @@ def evaluation(  # noqa: PLR0913, PLR0917 (options of a command)
         typer.Option(parser=folder, metavar="FOLDER", help="Where to write all figures, and a picture of them."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many questions, evenly from the file.")] = None,
+    through: Annotated[
+        str, typer.Option(metavar="CALLS", help="remember and recall (`remember`), or the memory gateway (`gateway`).")
+    ] = "remember",
     url: Annotated[str | None, typer.Option(help="A running server to measure, instead of a throwaway one.")] = None,
     key: Annotated[str | None, typer.Option(help="The key of an administrator there.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Store and erase throwaway users there.")] = False,
@@ -56,9 +71,7 @@ def evaluation(  # noqa: PLR0913, PLR0917 (options of a command)
 ) -> None:
     """Measure how well recall finds what answers the questions of a set."""
     methods = list(dict.fromkeys(method or ["full"]))
-    for name in methods:
-        if name not in METHODS:
-            raise typer.BadParameter(f"there is no method {name}: there are {', '.join(METHODS)}")
+    _check(methods, through)
     if (url is None) != (key is None):
         raise typer.BadParameter("--url and --key are given together")
     if url is not None and embedder is not None:
@@ -71,10 +84,10 @@ def evaluation(  # noqa: PLR0913, PLR0917 (options of a command)
     if out is not None:
         _make(out)
     if url is not None and key is not None:
-        report = _evaluated(questions, methods, served(url, key), limit)
+        report = _evaluated(questions, methods, served(url, key), limit, through)
     else:
         with _throwaway(embedder) as places:
-            report = _evaluated(questions, methods, places, limit)
+            report = _evaluated(questions, methods, places, limit, through)
         report = msgspec.structs.replace(report, weights=WEIGHTS)
     if out is not None:
         _write(out, report)
@@ -84,9 +97,19 @@ def evaluation(  # noqa: PLR0913, PLR0917 (options of a command)
         _tell(report)
 
 
-def _evaluated(questions: Dataset, methods: list[str], places: Places, limit: int | None) -> Report:
+def _check(methods: list[str], through: str) -> None:
+    for name in methods:
+        if name not in METHODS:
+            raise typer.BadParameter(f"there is no method {name}: there are {', '.join(METHODS)}")
+    if through not in get_args(Through):
+        raise typer.BadParameter(f"--through is {' or '.join(get_args(Through))}")
+    if through == "gateway" and not set(methods) <= set(GATEWAY_METHODS):
+        raise typer.BadParameter(f"the gateway is measured by {' and '.join(GATEWAY_METHODS)}: its searches are whole")
+
+
+def _evaluated(questions: Dataset, methods: list[str], places: Places, limit: int | None, through: str) -> Report:
     with progress("asking") as tell:
-        return evaluate(questions, methods, places, limit, tell)
+        return evaluate(questions, methods, places, limit, tell, cast("Through", through))
 
 
 @contextmanager

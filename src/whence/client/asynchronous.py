@@ -49,10 +49,13 @@ from whence.client.fields import (
     LineageAsked,
     MemoriesAsked,
     MemoryFields,
+    MessageFields,
+    Partition,
     ProvAsked,
     RecallAsked,
     RememberFields,
     RunFields,
+    SearchAsked,
     StreamAsked,
     SubgraphAsked,
     WorkflowsAsked,
@@ -60,22 +63,27 @@ from whence.client.fields import (
 from whence.wire import (
     Action,
     ActionPage,
+    Added,
     AppendAnswer,
     Assembled,
     Atlas,
     Canon,
     CanonRule,
     ConsistencyProof,
+    Deleted,
     Episodes,
     Erasure,
     Event,
     EventPage,
     Explanation,
     FeedbackKept,
+    Flushed,
     Health,
     InclusionProof,
     MemoryPage,
     MemoryRetention,
+    Message,
+    Overridden,
     Recalled,
     RecallRecord,
     Remember,
@@ -84,10 +92,13 @@ from whence.wire import (
     Run,
     Runs,
     SealPage,
+    Searched,
+    SearchScope,
     SessionClosed,
     SessionPage,
     StoredEvent,
     StoredMemory,
+    UserMade,
     Workflow,
     WorkflowOutcome,
     WorkflowPage,
@@ -289,6 +300,39 @@ class AsyncWhence:
         await self._send(delete(at("/v1/memories/{}", memory_id), repeatable=True))
 
     # Working memory
+
+    # Chats
+
+    async def add_user(self, user_id: str) -> UserMade:
+        """Makes a user, whose key is shown this once; there is none of one who was there. Needs an administrator."""
+        return await self._send(post("/users", UserMade, {"user_id": user_id}))
+
+    async def add_messages(
+        self, session_id: str, messages: Iterable[MessageFields | Message], **within: Unpack[Partition]
+    ) -> Added:
+        """Adds 1 to 500 messages of the chat `chat:…`, all or none. What was added before is stored once."""
+        body = given(within, session_id=session_id, messages=list(messages))
+        return await self._send(post("/memories/add", Added, body, repeatable=True))
+
+    async def flush(self, session_id: str, **within: Unpack[Partition]) -> Flushed:
+        """Draws from a chat what it taught since the last time."""
+        return await self._send(post("/memories/flush", Flushed, given(within, session_id=session_id)))
+
+    async def search(self, query: str, scope: Sequence[SearchScope], **asked: Unpack[SearchAsked]) -> Searched:
+        """What a user said and stored, the best first, in all scopes together."""
+        return await self._send(post("/memories/search", Searched, given(asked, query=query, scope=scope)))
+
+    async def override_memory(
+        self, memory_id: Id, session_id: str, text: str, **within: Unpack[Partition]
+    ) -> Overridden:
+        """Puts another text in the place of a memory, which stays in its history."""
+        body = given(within, id=memory_id, session_id=session_id, text=text)
+        return await self._send(post("/memories/override", Overridden, body, repeatable=True))
+
+    async def delete_memory(self, memory_id: Id, session_id: str, **within: Unpack[Partition]) -> Deleted:
+        """It is no longer found, nor are facts that only it taught."""
+        body = given(within, id=memory_id, session_id=session_id)
+        return await self._send(post("/memories/delete", Deleted, body, repeatable=True))
 
     async def put_working(
         self, agent: str, instance: str, key: str, value: Any, ttl_s: int | None = None

@@ -90,6 +90,7 @@ class RememberFields(TypedDict, total=False):
     key: str | None
     valid_at: datetime | str | None
     derived_from: Sequence[Id] | None
+    byte_range: tuple[int, int] | None
     importance: float | None
     memory_id: Id | None
     """Made here where it is left out, so that a repeat is known for one."""
@@ -121,6 +122,7 @@ class RecallAsked(TypedDict, total=False):
     tiers: Sequence[Tier] | None
     kinds: Sequence[Kind] | None
     session_id: str | None
+    sessions: Sequence[str] | None
     subject: str | None
     predicate: str | None
     as_of: datetime | str | None
@@ -132,6 +134,27 @@ class RecallAsked(TypedDict, total=False):
     channels: Sequence[Channel] | None
     neighbours: int | None
     embedding: Sequence[float] | None
+
+
+class MessageFields(TypedDict):
+    sender_id: str
+    role: Literal["user", "assistant", "tool"]
+    timestamp: int
+    """In milliseconds since 1970."""
+    content: str | Sequence[Mapping[str, Any]]
+
+
+class Partition(TypedDict, total=False):
+    app_id: str | None
+    project_id: str | None
+    user_id: str | None
+    """For whom an administrator acts."""
+
+
+class SearchAsked(Partition, total=False):
+    conversation_id: str | None
+    top_k: int | None
+    as_of: datetime | str | None
 
 
 class AssembleAsked(TypedDict, total=False):

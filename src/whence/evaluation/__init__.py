@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 from uuid import UUID, uuid4
 
 import msgspec
@@ -30,10 +30,11 @@ from whence.evaluation.scores import (
     percentiles,
     summarised,
 )
-from whence.wire import Channel, Remember
+from whence.wire import Channel, Remember, Searched
 
 if TYPE_CHECKING:
     from whence.client import Whence
+    from whence.client.fields import MessageFields, Partition
 
 TOP_K = 50
 BATCH_TURNS = 100
@@ -44,6 +45,9 @@ SERVED_TIMEOUT_SECONDS = 300.0
 EVERYTHING: Final = "all"
 """The group of all questions, whatever their category."""
 
+Through = Literal["remember", "gateway"]
+GATEWAY_METHODS: Final = ("full", "bm25")
+"""What the gateway can be measured by: its searches count all channels."""
 AGENT: Final = "gateway"
 CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
 METHODS: Final[dict[str, tuple[Channel, ...] | None]] = {
@@ -106,6 +110,8 @@ class Report(msgspec.Struct, frozen=True):
     questions: list[QuestionReport]
     weights: dict[Channel, dict[str, float]] | None = None
     """Where the Whence that was measured is of this installation."""
+    through: Through = "remember"
+    """By which calls: those of memory, or those of the memory gateway."""
 
 
 # --- where it is measured ---------------------------------------------------------------------------------------------
@@ -188,9 +194,11 @@ def evaluate(
     places: Places,
     limit: int | None,
     tell: Callable[[int, int], None],
+    through: Through = "remember",
 ) -> Report:
     """Stores every conversation and asks its questions by each method; tells how many were asked, of how many."""
-    measured = _measure(dataset, methods, places, limit, tell)
+    said = _Said if through == "remember" else _Chatted
+    measured = _measure(dataset, methods, places, limit, tell, said)
     scored = [each for each in measured.asked if each.question.evidence or each.question.sessions]
     if not scored:
         raise InvalidInput(f"{dataset.path}: no question says what answers it")
@@ -211,6 +219,7 @@ def evaluate(
         ),
         {name: _reported(name, methods[0], scored) for name in methods},
         [QuestionReport(each.question.question_id, each.question.category, each.answers) for each in scored],
+        through=through,
     )
 
 
@@ -220,6 +229,7 @@ def _measure(
     places: Places,
     limit: int | None,
     tell: Callable[[int, int], None],
+    kind: "type[_Said]",
 ) -> _Measured:
     total, conversations, turns = dataset.question_count(limit), 0, 0
     asked: list[_Asked] = []
@@ -229,7 +239,7 @@ def _measure(
         conversations += 1
         turns += len(conversation.turns)
         with places(str(conversations)) as place:
-            said = _Said(place, conversation)
+            said = kind(place, conversation)
             # What a process needs to search is made when it is first asked; that is no question's own time.
             embedder = said.warm_up(conversation.questions[0]) or embedder
             for question in conversation.questions:
@@ -239,7 +249,7 @@ def _measure(
 
 
 class _Said:
-    """A conversation that was stored, ready to be asked about."""
+    """A conversation that was remembered, ready to be asked about."""
 
     def __init__(self, place: Place, conversation: Conversation) -> None:
         self._place = place
@@ -247,7 +257,10 @@ class _Said:
         self._turns: dict[UUID, list[str]] = {}
         """Of a memory. What was said twice may be remembered once."""
         self._bm25 = Bm25(conversation.turns)
-        parts = [(turn.turn_id, memory) for turn in conversation.turns for memory in self._memories(turn)]
+        self._store_all(conversation.turns)
+
+    def _store_all(self, turns: Sequence[Turn]) -> None:
+        parts = [(turn.turn_id, memory) for turn in turns for memory in self._memories(turn)]
         for start in range(0, len(parts), BATCH_TURNS):
             self._store(parts[start : start + BATCH_TURNS])
 
@@ -276,19 +289,23 @@ class _Said:
         """The embedder that questions are compared by."""
         return self._place.client.recall(question.text, agent=self._place.agent, top_k=1).meta.embedder
 
+    def _found(self, question: Question, method: str) -> list[list[str]]:
+        """Of each result, the turns that it is made of."""
+        found = self._place.client.recall(
+            question.text,
+            agent=self._place.agent,
+            top_k=TOP_K,
+            as_of=question.asked_at,
+            channels=METHODS[method],
+        )
+        return [self._turns.get(hit.memory_id, []) for hit in found.hits]
+
     def answer(self, question: Question, method: str) -> Answer:
         started = time.perf_counter()
         if method == "bm25":
             results = [[turn_id] for turn_id in self._bm25.ranked(question.text, TOP_K)]
         else:
-            found = self._place.client.recall(
-                question.text,
-                agent=self._place.agent,
-                top_k=TOP_K,
-                as_of=question.asked_at,
-                channels=METHODS[method],
-            )
-            results = [self._turns.get(hit.memory_id, []) for hit in found.hits]
+            results = self._found(question, method)
         took = (time.perf_counter() - started) * 1000
         turns: dict[str, int] = {}
         sessions: dict[str, int] = {}
@@ -301,6 +318,50 @@ class _Said:
             {session: sessions.get(session) for session in question.sessions},
             round(took, 2),
         )
+
+
+class _Chatted(_Said):
+    """The same through the memory gateway: messages are added and read for facts, and questions are searches."""
+
+    def _store_all(self, turns: Sequence[Turn]) -> None:
+        client, whose = self._place.client, self._whose
+        for session in dict.fromkeys(turn.session_id for turn in turns):
+            said = [turn for turn in turns if turn.session_id == session]
+            for start in range(0, len(said), BATCH_TURNS):
+                batch = said[start : start + BATCH_TURNS]
+                added = client.add_messages(f"chat:{session}", map(_message, batch), **whose)
+                for turn, result in zip(batch, added.results, strict=True):
+                    for memory_id in result.memory_ids:
+                        self._turns.setdefault(memory_id, []).append(turn.turn_id)
+            client.flush(f"chat:{session}", **whose)
+
+    @property
+    def _whose(self) -> "Partition":
+        return {} if self._place.user_id is None else {"user_id": self._place.user_id}
+
+    def warm_up(self, question: Question) -> str | None:
+        return self._search(question, 1).meta.embedder
+
+    def _search(self, question: Question, top_k: int) -> Searched:
+        return self._place.client.search(
+            question.text, ["all_user_memory"], top_k=top_k, as_of=question.asked_at, **self._whose
+        )
+
+    def _found(self, question: Question, method: str) -> list[list[str]]:
+        """A fact is made of the turns that say so."""
+        return [
+            [turn_id for source in result.provenance for turn_id in self._turns.get(source.event_id, [])]
+            for result in self._search(question, TOP_K).results
+        ]
+
+
+def _message(turn: Turn) -> "MessageFields":
+    return {
+        "sender_id": turn.speaker or turn.role,
+        "role": "user" if turn.role == "document" else turn.role,
+        "timestamp": round(turn.said_at.timestamp() * 1000),
+        "content": turn.text,
+    }
 
 
 # --- reporting --------------------------------------------------------------------------------------------------------

@@ -277,11 +277,14 @@ class Corpus:
                 self._session_count += 1
                 self.session_words.extend([0])
             self.session_words.rows[session] += total
-            previous = self._last_of_session.get(session, NOBODY)
+            # What was drawn from a conversation is no turn of it.
+            is_turn = entry.kind != "semantic"
+            previous = self._last_of_session.get(session, NOBODY) if is_turn else NOBODY
             self.before.extend([previous])
             if previous != NOBODY:
                 self.after.rows[previous] = index
-            self._last_of_session[session] = index
+            if is_turn:
+                self._last_of_session[session] = index
         self.after.extend([NOBODY])
         self.session.extend([session])
 
