@@ -39,7 +39,7 @@ from whence.memory.workflows import Workflows
 from whence.memory.working import Working
 from whence.models import make_embedder
 from whence.models.embedder import WordLlamaEmbedder
-from whence.models.language import make_language_model
+from whence.models.language import LanguageModel, make_language_model
 from whence.queue import Queue
 from whence.recall import Recaller
 from whence.recall.assembly import Assembler
@@ -60,6 +60,8 @@ class App:
     recaller: Recaller
     assembler: Assembler
     chats: Chats
+    language_model: LanguageModel | None
+    """Where a setting names one."""
     behind: Behind
     reembedding: Reembedding
     sessions: Sessions
@@ -133,6 +135,7 @@ async def open_app(
                     recaller=recaller,
                     assembler=Assembler(database, clock, workflows, recaller, behind),
                     chats=Chats(database, ledger, clock, memory, recaller, queue, extractor),
+                    language_model=language_model,
                     behind=behind,
                     reembedding=Reembedding(database, memory, clock, registry),
                     sessions=Sessions(database, ledger, clock, memory),

@@ -1,5 +1,6 @@
 """The memory gateway over HTTP, as an agent's program sees it."""
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from conftest import Server, Workspace
+from conftest import Server, Workspace, whence
 
 MARCH = 1_772_000_000_000
 
@@ -479,3 +480,99 @@ def test_no_fact_comes_of_a_text_that_was_recalled(ann: Gateway, admin: httpx.Cl
     ann.add(message("> I live in Lyon, near the old harbour\nIs that so?", 1, "assistant", "helper"))
     done = ann.done("flush", session_id="chat:1")
     assert [fact["quote"] for fact in done["facts"]] == ["I live in Lyon"]
+
+
+# Many at once
+
+
+def conversation(name: str, count: int) -> list[dict[str, Any]]:
+    """Of the size of a real one: two people over weeks, each text with the name of its user in it."""
+    topics = ("the garden", "a trip to Oslo", "her violin", "the broken oven", "a job interview", "their old dog")
+    return [
+        message(
+            f"Turn {number} of {name}: we talked about {topics[number % 6]} and decided on plan {number * 7 % 101}",
+            number * 60_000,
+            ("user", "assistant")[number % 2],
+            (name, "helper")[number % 2],
+        )
+        for number in range(count)
+    ]
+
+
+async def test_twenty_users_at_once_find_only_their_own(
+    admin: httpx.Client, nobody: httpx.Client, server: Server
+) -> None:
+    users = [made(admin, nobody, f"user{number}") for number in range(20)]
+    async with httpx.AsyncClient(base_url=server.url, timeout=120) as http:
+
+        async def post(user: Gateway, verb: str, **body: Any) -> Any:
+            keyed = {"user_id": user.user_id, "user_key": user.user_key, **body}
+            answer = await http.post(f"/memories/{verb}", json=keyed)
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        async def add(user: Gateway) -> None:
+            said = conversation(user.user_id, 420)
+            added = await post(user, "add", session_id="chat:long", messages=said)
+            assert len(set(added["memory_ids"])) == 420
+
+        async def search(user: Gateway) -> None:
+            found = await post(user, "search", query="violin plan", scope=["all_user_memory"], top_k=100)
+            assert len(found["results"]) == 100
+            assert all(f" of {user.user_id}: " in result["text"] for result in found["results"])
+
+        await asyncio.gather(*map(add, users))
+        await asyncio.gather(*map(search, users))
+
+
+async def test_two_hundred_requests_in_flight_are_all_answered(ann: Gateway, server: Server) -> None:
+    limits = httpx.Limits(max_connections=200)
+    keyed = {"user_id": "ann", "user_key": ann.user_key}
+    bodies = [
+        ("add", {"session_id": f"chat:{number}", "messages": [message(f"I live in Town{number} by the sea")]})
+        if number % 4 == 0
+        else ("flush", {"session_id": f"chat:{number - 1}"})
+        if number % 4 == 1
+        else ("search", {"query": "by the sea", "scope": ["all_user_memory"], "top_k": 5})
+        for number in range(200)
+    ]
+    async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits) as http:
+        answers = await asyncio.gather(
+            *(http.post(f"/memories/{verb}", json={**keyed, **body}) for verb, body in bodies)
+        )
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(ann.search("Town", top_k=100)) >= 50
+
+
+async def test_of_two_flushes_at_once_one_has_extracted(ann: Gateway, server: Server) -> None:
+    ann.add(message("I live in Lyon"), message("I love jazz", 1))
+    keyed = {"user_id": "ann", "user_key": ann.user_key, "session_id": "chat:1"}
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        answers = await asyncio.gather(*(http.post("/memories/flush", json=keyed) for _ in range(6)))
+    done = [answer.json() for answer in answers]
+    assert sorted(each["status"] for each in done) == ["extracted", *5 * ["no_extraction"]]
+    facts = [result["text"] for result in ann.search("Lyon jazz", top_k=100) if result["kind"] == "semantic"]
+    assert sorted(facts) == ["ann lives in Lyon", "ann loves jazz"]
+
+
+async def test_of_two_overrides_at_once_one_holds(ann: Gateway, server: Server) -> None:
+    [memory_id] = ann.add(message("The code of the gate is old"))["memory_ids"]
+    keyed = {"user_id": "ann", "user_key": ann.user_key, "id": memory_id, "session_id": "chat:1"}
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        answers = await asyncio.gather(
+            *(http.post("/memories/override", json={**keyed, "text": f"The code is {number}"}) for number in range(4))
+        )
+    assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
+    assert len(ann.texts("code")) == 1
+
+
+def test_a_rebuild_gives_the_same_memory(
+    ann: Gateway, admin: httpx.Client, server: Server, workspace: Workspace
+) -> None:
+    ids = ann.add(message("I live in Lyon"), message("I love jazz", 1), message("I hate rain", 2))["memory_ids"]
+    ann.done("flush", session_id="chat:1")
+    ann.done("override", id=ids[0], session_id="chat:1", text="I live in Paris")
+    ann.done("delete", id=ids[1], session_id="chat:1")
+    where = ("--workspace", workspace.workspace_id, "--data-dir", server.data_dir)
+    done = whence("rebuild", "--verify", *where)
+    assert done.returncode == 0, done.stderr + done.stdout

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from conftest import Server
-from whence.gateway.boundary import PUBLIC_PATHS
+from whence.gateway.boundary import BODY_KEY_PATHS, PUBLIC_PATHS
 from whence.gateway.http import ROUTES
 
 
@@ -77,7 +77,8 @@ def test_the_description_names_every_route_and_what_it_needs(anyone: httpx.Clien
     for path, operations in document["paths"].items():
         for operation in operations.values():
             assert operation["summary"]
-            assert operation["security"] == ([] if path in PUBLIC_PATHS else [{"key": []}])
+            keys = [{"key": []}, {}] if path in BODY_KEY_PATHS else [{"key": []}]
+            assert operation["security"] == ([] if path in PUBLIC_PATHS else keys)
             if path not in PUBLIC_PATHS:
                 assert "401" in operation["responses"]
     assert document["paths"]["/v1/events"]["post"]["requestBody"]

@@ -78,9 +78,9 @@ _STOP: Final = (
     r"|from|every)\b)"
 )
 _NOTHING: Final = _one_of(
-    """it that this them him her you your how what when those these the_way the_idea his their its my our and
+    """it that this them him her you your how what when those these the all not being his their its my our and
     to_know to_see to_hear to_think to_say to_ask to_share to_be to_thank about there one some something everything
-    being_able hearing seeing_you getting_to"""
+    hearing seeing_you getting_to also"""
 )
 _WORD: Final = r"[\w’\x27&-]+"
 _THING: Final = rf"(?P<thing>(?!{_NOTHING}\b){_WORD}(?: {_WORD}){{0,5}}?)"
@@ -162,12 +162,23 @@ def _over(predicate: str, group: str) -> Callable[[re.Match[str]], _Made]:
     )
 
 
+_PART: Final = re.compile(
+    rf"\b{_one_of('this that these those him her it them')}\b"
+    rf"|\b{_one_of('to being up of go the a and not in on at for with')}$"
+)
+
+
 def _liked(m: re.Match[str]) -> _Made:
+    if _PART.search(m["thing"]):
+        # It points at something that was said before, or goes on.
+        return None
     verb = _LIKED[_said(m["verb"])]
     return f"view of {_said(m['thing'])}", verb, f"{verb} {_said(m['thing'])}"
 
 
 def _not_liked(m: re.Match[str]) -> _Made:
+    if _PART.search(m["thing"]):
+        return None
     verb = _LIKED[_said(m["verb"])]
     over = "no longer" in m[0] or m["more"]
     held = f"no longer {verb}" if over else f"does not {m['verb']}"
@@ -235,10 +246,10 @@ _RULES: Final = _rules(
     (f"{_I}{_HAS} (?:quit|left) my (?:job|position) (?:at|with) {_EMPLOYER}", _over("works at", "place")),
     (f"{_I}(?:I {_REALLY}work|{_BE} {_REALLY}working) as an? {_THING}{_STOP}", _single("works as", "thing")),
     (f"{_I}(?:I {_REALLY}study|{_BE} {_REALLY}studying) {_THING}{_STOP}", _single("studies", "thing")),
-    (rf"{_I}{_BE} {_REALLY}an? {_ROLE}\b", _is("role", True, "a ")),
-    (rf"{_I}{_BE} (?:no longer|not) an? {_ROLE}\b", _is("role", False, "a ")),
-    (rf"{_I}{_BE} {_REALLY}{_STATE}\b(?! (?:to|about|in|with|out)\b)", _is("state", True)),
-    (rf"{_I}{_BE} no longer {_STATE}\b", _is("state", False)),
+    (rf"{_I}{_BE} {_REALLY}an? {_ROLE}(?![\w-])", _is("role", True, "a ")),
+    (rf"{_I}{_BE} (?:no longer|not) an? {_ROLE}(?![\w-])", _is("role", False, "a ")),
+    (rf"{_I}{_BE} {_REALLY}{_STATE}(?![\w-]| (?:to|about|in|with|out)\b)", _is("state", True)),
+    (rf"{_I}{_BE} no longer {_STATE}(?![\w-])", _is("state", False)),
     (f"{_I}I {_REALLY}{_VERB} {_THING}{_STOP}", _liked),
     (f"{_I}I (?:{_NOT}|never) (?:really )?{_VERB} {_THING}{_ANY_MORE}{_STOP}", _not_liked),
     (

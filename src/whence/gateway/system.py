@@ -13,6 +13,8 @@ from whence.gateway.events import TheApp
 from whence.wire import Health
 
 HEALTH_SECONDS = 2.0
+LAG_SECONDS = 60
+"""So far may the graph be behind."""
 # Litestar adds the character set itself.
 _METRICS_TYPE = CONTENT_TYPE_LATEST.removesuffix("; charset=utf-8")
 
@@ -24,7 +26,11 @@ async def front_page() -> dict[str, str]:
 
 @get("/health", summary="Whether the parts work; always 200, `degraded` names the parts that do not")
 async def health(app: TheApp) -> Health:
-    failing = await _failing(app)
+    failing = await _silent(app) or await _behind(app)
+    if app.memory.is_embedder_failing:
+        failing["embedder"] = "did not answer when it was asked last"
+    if app.language_model is not None and app.language_model.is_failing:
+        failing["language_model"] = "did not answer when it was asked last"
     return Health("degraded" if failing else "ok", __version__, failing)
 
 
@@ -35,19 +41,29 @@ async def live() -> Health:
 
 @get("/health/ready", summary="200 when requests can be served, 503 when not")
 async def ready(app: TheApp) -> Health:
-    failing = await _failing(app)
+    failing = await _silent(app)
     if failing or app.stopping.is_set():
         raise Unavailable(f"not ready: {', '.join(failing) or 'stopping'}")
     return Health("ok", __version__, {})
 
 
-async def _failing(app: App) -> dict[str, str]:
+async def _silent(app: App) -> dict[str, str]:
+    """What nothing works without."""
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
             await app.database.ping()
     except (Unavailable, TimeoutError):
         return {"database": "does not answer"}
     return {}
+
+
+async def _behind(app: App) -> dict[str, str]:
+    try:
+        async with asyncio.timeout(HEALTH_SECONDS):
+            seconds = await app.projector.measure()
+    except (Unavailable, TimeoutError):
+        return {"worker": "it is not known how far the graph is behind"}
+    return {"worker": f"the graph is {seconds:,.0f} s behind"} if seconds > LAG_SECONDS else {}
 
 
 @get("/metrics", summary="Prometheus metrics", media_type=_METRICS_TYPE)

@@ -69,14 +69,16 @@ class Projector:
             rows: list[Any] = await (await tx.execute(_SQL["behind"])).fetchall()
         return rows
 
-    async def measure(self) -> None:
-        """Sets the metrics of how far the graph is behind; the age is that of those with most to do."""
+    async def measure(self) -> float:
+        """Sets the metrics of how far the graph is behind; the age, in seconds, is that of those with most to do."""
         rows = await self.behind()
         now = self._clock()
         most = sorted(rows, key=lambda row: row[2] - row[1])[:MAX_MEASURED_WORKSPACES]
         oldest = [await self._waiting_since(workspace_id, at) for workspace_id, _, at in most]
         self._lag_events.set(sum(head - at for _, head, at in rows))
-        self._lag_seconds.set(max(((now - since).total_seconds() for since in oldest if since), default=0.0))
+        seconds = max(((now - since).total_seconds() for since in oldest if since), default=0.0)
+        self._lag_seconds.set(seconds)
+        return seconds
 
     def forget_measures(self) -> None:
         """What cannot be known must not look as it did when it could."""

@@ -7,7 +7,7 @@ Derived from the ledger: every write is an event and its effect in one transacti
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -19,7 +19,7 @@ from whence.clock import Clock
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.db.trip import Statement
-from whence.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, WhenceError
+from whence.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, Unavailable, WhenceError
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
@@ -75,6 +75,9 @@ MAX_SESSIONS_ASKED = 100
 LONG_CHARACTERS = 4_000
 """Texts of one call that are longer than this together are looked through beside the event loop."""
 
+S = TypeVar("S")
+T = TypeVar("T")
+
 _SQL = load("whence.memory")
 _decode = msgspec.json.Decoder(dict[str, int]).decode
 
@@ -93,6 +96,8 @@ class Memory:
         self.embedder = embedder
         self._own = Own(ledger, clock, profiles)
         self.profiles = profiles
+        self.is_embedder_failing = False
+        """Whether it did not answer when it was asked last."""
         self.on_session_ended: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
         """Called with the workspace and a stretch of a session that new activity has ended."""
 
@@ -240,11 +245,21 @@ class Memory:
     async def embedded(self, texts: list[str]) -> list[Vector]:
         """Of unit length. A text without a word that the embedder knows is like nothing."""
         is_quick = self.embedder.is_quick and len(texts) == 1
-        return self._embed(texts) if is_quick else await asyncio.to_thread(self._embed, texts)
+        return self._embed(texts) if is_quick else await self._beside(self._embed, texts)
 
     async def embedded_query(self, text: str) -> Vector:
         """Of a question; to be compared with vectors of the same embedder alone."""
-        return self._embed_query(text) if self.embedder.is_quick else await asyncio.to_thread(self._embed_query, text)
+        return self._embed_query(text) if self.embedder.is_quick else await self._beside(self._embed_query, text)
+
+    async def _beside(self, embed: Callable[[S], T], what: S) -> T:
+        """Beside the event loop, and noted where the embedder does not answer."""
+        try:
+            made = await asyncio.to_thread(embed, what)
+        except Unavailable:
+            self.is_embedder_failing = True
+            raise
+        self.is_embedder_failing = False
+        return made
 
     def _embed(self, texts: list[str]) -> list[Vector]:
         return [Vector(self.embedder.name, unit_of(row)) for row in self.embedder.embed(texts)]

@@ -53,6 +53,8 @@ class LanguageModel:
         self._headers = _headers(key)
         self._wait = wait
         self._client: httpx.AsyncClient | None = None
+        self.is_failing = False
+        """Whether it did not answer when it was asked last."""
 
     @property
     def name(self) -> str:
@@ -71,6 +73,7 @@ class LanguageModel:
                 },
             }
         )
+        self.is_failing = True
         for attempt in range(1, MAX_ASKED + 1):
             try:
                 status, answer = await self._post(body)
@@ -78,7 +81,9 @@ class LanguageModel:
                 failed = f"cannot be reached ({type(error).__name__}): see the setting language_model_url"
             else:
                 if status == HTTPStatus.OK:
-                    return self._content(answer)
+                    said = self._content(answer)
+                    self.is_failing = False
+                    return said
                 failed = self._told(status)
             if attempt < MAX_ASKED:
                 await asyncio.sleep(self._wait * 2 ** (attempt - 1))
