@@ -85,6 +85,8 @@ _PROBLEMS = {
 # Routes whose parameters or bodies name something that may not be there.
 _NAMED_BESIDE = frozenset(
     {
+        "/v1/prov",
+        "/v1/subgraph",
         "/v1/seals/consistency",
         "/v1/workflows/select",
         "/v1/workflows/outcomes",
