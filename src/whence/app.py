@@ -41,6 +41,7 @@ from whence.queue import Queue
 from whence.recall import Recaller
 from whence.recall.assembly import Assembler
 from whence.recall.behind import Behind
+from whence.recall.distant import Distant
 from whence.settings import Settings
 
 DEFAULT_WORKSPACE: Final = "default"
@@ -57,6 +58,7 @@ class App:
     recaller: Recaller
     assembler: Assembler
     behind: Behind
+    distant: Distant
     reembedding: Reembedding
     sessions: Sessions
     graph: Graph
@@ -112,7 +114,8 @@ async def open_app(
             projector = Projector(database, ledger, clock, built_in, registry)
             workflows = Workflows(database, ledger, clock, profiles, dice or random.SystemRandom())
             behind = Behind(ledger, registry)
-            recaller = Recaller(database, ledger, clock, memory, built_in, behind)
+            distant = Distant(database)
+            recaller = Recaller(database, ledger, clock, memory, built_in, behind, distant)
             archive = Archive(settings.archive_path, database, ledger)
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
@@ -126,6 +129,7 @@ async def open_app(
                     recaller=recaller,
                     assembler=Assembler(database, clock, workflows, recaller, behind),
                     behind=behind,
+                    distant=distant,
                     reembedding=Reembedding(database, memory, clock, registry),
                     sessions=Sessions(database, ledger, clock, memory),
                     graph=Graph(database, ledger, built_in),

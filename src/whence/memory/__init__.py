@@ -330,10 +330,13 @@ class Memory:
         found = list(map(memory_of, rows))
         return found if asked.known_at is None else await as_known(tx, scope, found, asked.known_at)
 
-    async def wanted(self, tx: Tx, scope: Scope, asked: Recall, owner: str | None) -> set[UUID]:
-        """Which memories of one owner, or of everybody, are asked about."""
-        values = scope.values(**self._wanted(asked), run_id=None, owner=owner)
-        rows = await (await tx.execute(_SQL["memories_wanted"], values, binary=True)).fetchall()
+    async def wanted(
+        self, tx: Tx, scope: Scope, asked: Recall, owner: str | None, among: list[UUID] | None = None
+    ) -> set[UUID]:
+        """Which memories of one owner, or of everybody, are asked about; where some are given, which of them."""
+        values = scope.values(**self._wanted(asked), run_id=None, owner=owner, ids=among)
+        statement = _SQL["memories_wanted" if among is None else "memories_wanted_among"]
+        rows = await (await tx.execute(statement, values, binary=True)).fetchall()
         return {row[0] for row in rows}
 
     async def held(self, tx: Tx, scope: Scope, ids: list[UUID], asked: Recall) -> list[StoredMemory]:

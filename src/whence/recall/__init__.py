@@ -31,6 +31,7 @@ from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import WordLlamaEmbedder
 from whence.recall.behind import Behind
 from whence.recall.corpus import WORD_DIMENSION, Corpus, Floats
+from whence.recall.distant import Distant
 from whence.recall.held import Corpora, Held, add
 from whence.recall.scoring import MOST_WORDS, Asked, Scored, score
 from whence.recall.trust import flags_of, is_order, trust_of
@@ -89,6 +90,7 @@ class Recaller:
         memory: Memory,
         words: WordLlamaEmbedder,
         behind: Behind,
+        distant: Distant,
     ) -> None:
         self._database = database
         self._ledger = ledger
@@ -96,7 +98,8 @@ class Recaller:
         self._memory = memory
         self._words = words
         self._own = Own(ledger, clock, memory.profiles)
-        self._corpora = Corpora(database, words, memory.embedder.name)
+        self._distant = distant
+        self._corpora = Corpora(database, distant, words, memory.embedder.name)
         self._behind = behind
 
     def forget(self, workspace_id: str) -> None:
@@ -149,8 +152,9 @@ class Recaller:
         if needs_a_look:
             return await self._search_among(scope, asked, question, everything)
         wanted, is_current = asked.top_k, False
+        distant = await self._distant_of(scope, asked, question, everything)
         while True:
-            ranked = await self._ranked(question, asked, everything, None, wanted + wanted // 4 + 3)
+            ranked = await self._ranked(question, asked, [*everything, *distant], None, wanted + wanted // 4 + 3)
             rows, sources, fresh = await self._read(scope, everything, ranked, asked.neighbours, now)
             if any(fresh):
                 for held, newer in zip(everything, fresh, strict=True):
@@ -170,8 +174,15 @@ class Recaller:
         self, scope: Scope, asked: Recall, question: Asked, everything: list[Held]
     ) -> tuple[list[Hit], Asked, int]:
         """Of what the database says is asked about: at another time, of a subject, of a speaker."""
+        if any(held.is_indexed for held in everything):
+            newest = await self._memory.page(scope, asked, limit=MAX_PAGE_MEMORIES)
+            also = [memory.memory_id for memory in newest.memories]
+            everything = [*everything, *await self._distant_of(scope, asked, question, everything, also)]
         async with self._database.transaction(scope, snapshot=True) as tx:
-            allowed = [await self._memory.wanted(tx, scope, asked, held.owner) for held in everything]
+            allowed = [
+                await self._memory.wanted(tx, scope, asked, held.owner, held.corpus.ids if held.is_indexed else None)
+                for held in everything
+            ]
             ranked = await self._ranked(question, asked, everything, allowed, 2 * asked.top_k + 10)
             chosen = _diverse(ranked.order, asked.top_k)
             near = _with_neighbours(chosen, asked.neighbours)
@@ -180,6 +191,21 @@ class Recaller:
             sources = await _sources_of(tx, scope, ids)
         chosen = _held_among(chosen, rows)
         return _shown(ranked, rows, sources, chosen, asked.neighbours), question, ranked.searched
+
+    async def _distant_of(
+        self, scope: Scope, asked: Recall, question: Asked, everything: list[Held], also: list[UUID] | None = None
+    ) -> list[Held]:
+        """What the index finds of those who have more than is held."""
+        distant: list[Held] = []
+        for held in everything:
+            if held.owner is not None and held.is_indexed:
+                reaches, rows = await self._distant.found(scope, held.owner, question, asked, held.corpus, also)
+                self._corpora.reached(held, reaches)
+                found = Held(scope, held.owner, self._words)
+                found.is_indexed = True
+                await add(found.corpus, rows)
+                distant.append(found)
+        return distant
 
     async def _asked(self, asked: Recall, now: datetime) -> Asked:
         text = asked.query[:READ_CHARACTERS]
@@ -199,7 +225,7 @@ class Recaller:
             vectors,
             self._words.name,
             times and (times[0].timestamp(), times[1].timestamp()),
-            (asked.as_of or now).timestamp(),
+            asked.as_of or now,
             asked.intent,
         )
 

@@ -6,6 +6,7 @@ channel adds, and a channel can be left out. Ranks are not fused: they forget by
 
 import tomllib
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from functools import lru_cache
 from importlib import resources
 from typing import Final, NamedTuple
@@ -58,7 +59,8 @@ class Asked(NamedTuple):
     passage_embedder: str
     """Whose vectors passages have."""
     times: tuple[float, float] | None
-    now: float
+    moment: datetime
+    """That is asked about."""
     intent: Intent | None
 
 
@@ -81,7 +83,7 @@ def score(
     rarity = np.zeros(0, np.float32)
     if asked.words:
         frequency = np.sum([np.count_nonzero(each.by_memory, axis=1) for each in seen], axis=0)
-        rarity = np.log(1 + (total - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
+        rarity = rarity_of(frequency, total)
     found = [_Signals(asked, corpus, each, rarity).of(wanted) for corpus, each in zip(corpora, seen, strict=True)]
     signals = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
     compared = signals if chosen is None else signals[:, chosen]
@@ -227,7 +229,7 @@ class _Signals:
 
     def worth(self) -> list[Floats]:
         corpus = self._corpus
-        age = np.maximum(self._asked.now - corpus.valid_at.rows, 0.0)
+        age = np.maximum(self._asked.moment.timestamp() - corpus.valid_at.rows, 0.0)
         return [
             np.log1p(np.minimum(corpus.words.rows, FULL_LENGTH)),
             corpus.only_asks.rows,
@@ -300,6 +302,11 @@ def _best_of_group(values: Floats, groups: npt.NDArray[np.int32], size: int) -> 
     best = np.full(size, -np.inf, np.float32)
     np.maximum.at(best, groups, values)
     return best[groups]
+
+
+def rarity_of(frequency: npt.NDArray[np.integer], total: int) -> Floats:
+    """Of words that so many of the texts have."""
+    return np.log(1 + (total - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
 
 
 def bm25(counts: Floats, words: Floats, rarity: Floats) -> Floats:
