@@ -6,10 +6,14 @@ Figures are ratios within one run; a floor that does not hold is shown, and the 
 import argparse
 import importlib
 import json
+import os
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+
+# As the command `whence` does; sides that run in this process have the same.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from rich.console import Console
 from rich.table import Table

@@ -1,9 +1,11 @@
 """Fixtures: one embedded Postgres for the whole run, one served Whence for all that speaks HTTP, a workspace a test."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -134,9 +136,13 @@ def raw_app(postgres: embedded.EmbeddedServer) -> Iterator[Connection]:
 
 
 @pytest.fixture(scope="session")
-def server(app: App, data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+async def server(app: App, data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     """A served Whence on the same database as `app`: what one writes the other reads."""
     with serving(data_dir, tmp_path_factory.mktemp("log") / "serve.log", "--log-level", "debug") as server:
+        # Tests without a server have left work to it, and the first one with a server should not wait for all of that.
+        deadline = time.monotonic() + 120
+        while await app.projector.behind() and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
         yield server
 
 

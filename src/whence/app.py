@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
 
@@ -37,14 +37,18 @@ from whence.memory.profiles import Profiles
 from whence.memory.reembed import Reembedding
 from whence.memory.workflows import Workflows
 from whence.memory.working import Working
-from whence.models import make_embedder
+from whence.models import make_embedder, make_language_model
 from whence.models.embedder import WordLlamaEmbedder
-from whence.models.language import LanguageModel, make_language_model
 from whence.queue import Queue
 from whence.recall import Recaller
 from whence.recall.assembly import Assembler
 from whence.recall.behind import Behind
+from whence.recall.distant import Distant
 from whence.settings import Settings
+
+if TYPE_CHECKING:
+    # It needs an HTTP client, which takes longer to import than most commands take to run.
+    from whence.models.language import LanguageModel
 
 DEFAULT_WORKSPACE: Final = "default"
 
@@ -60,9 +64,10 @@ class App:
     recaller: Recaller
     assembler: Assembler
     chats: Chats
-    language_model: LanguageModel | None
+    language_model: "LanguageModel | None"
     """Where a setting names one."""
     behind: Behind
+    distant: Distant
     reembedding: Reembedding
     sessions: Sessions
     graph: Graph
@@ -119,7 +124,8 @@ async def open_app(
             projector = Projector(database, ledger, clock, built_in, registry)
             workflows = Workflows(database, ledger, clock, profiles, dice or random.SystemRandom())
             behind = Behind(ledger, registry)
-            recaller = Recaller(database, ledger, clock, memory, built_in, behind)
+            distant = Distant(database)
+            recaller = Recaller(database, ledger, clock, memory, built_in, behind, distant)
             queue = Queue(database, registry)
             extractor = ByRules() if language_model is None else ByModel(language_model)
             archive = Archive(settings.archive_path, database, ledger)
@@ -137,6 +143,7 @@ async def open_app(
                     chats=Chats(database, ledger, clock, memory, recaller, queue, extractor),
                     language_model=language_model,
                     behind=behind,
+                    distant=distant,
                     reembedding=Reembedding(database, memory, clock, registry),
                     sessions=Sessions(database, ledger, clock, memory),
                     graph=Graph(database, ledger, built_in),

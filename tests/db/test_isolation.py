@@ -16,8 +16,8 @@ from whence.wire import Recall, Remember
 
 # Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
 SHARED_ROWS = {
-    "memories", "memory_vectors", "memory_sources", "runs", "workflows", "action_cites", "memory_tellings",
-    "retention_states", "sessions",
+    "memories", "memory_index", "memory_vectors", "memory_sources", "runs", "workflows", "action_cites",
+    "memory_tellings", "retention_states", "sessions",
 }  # fmt: skip
 DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures")
 VIEWS = {"retention_states"}
@@ -81,6 +81,11 @@ async def fill(app: App, workspace: Workspace) -> UUID:
     await remember(app, workspace)
     for principal in (workspace.admin, workspace.user("ann")):
         await app.working.put(principal.scope, "planner", "run-7", "draft", b'"mine"')
+    async with app.database.transaction(db.Scope(workspace.workspace_id)) as tx:
+        await tx.execute(
+            """INSERT INTO whence.memory_index (workspace_id, memory_id, user_id, position, terms)
+               SELECT workspace_id, memory_id, user_id, position, '{1}' FROM whence.memories"""
+        )
     await erase(app, workspace)
     return stored.event_id
 

@@ -44,7 +44,7 @@ def asking(question: str, intent: Intent | None = None) -> Asked:
         {WORDS.name: unit_of(WORDS.embed([question])[0])},
         WORDS.name,
         times and (times[0].timestamp(), times[1].timestamp()),
-        NOW.timestamp(),
+        NOW,
         intent,
     )
 

@@ -6,14 +6,16 @@ word for word in a message of the user's own is none.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 
 from whence.chats import rules
-from whence.models.language import LanguageModel
+
+if TYPE_CHECKING:
+    from whence.models.language import LanguageModel
 
 MODEL_MESSAGES = 50
 """That a model is shown at once."""
@@ -116,7 +118,7 @@ such as "lives in Lyon"."""
 
 
 class ByModel:
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: "LanguageModel") -> None:
         self._model = model
 
     @property

@@ -1,5 +1,6 @@
 """`whence eval`: how well recall answers the questions of a set, for people."""
 
+import logging
 import shutil
 import signal
 import tempfile
@@ -117,6 +118,8 @@ def _throwaway(embedder: str | None) -> Generator[Places]:
     """A Whence in a folder of its own, which has nothing to do with the user's and is gone afterwards."""
     # Variables may name the user's database and keys. What is said of embedders is meant to be measured.
     leave_variables(*(() if embedder else ("embedder",)), "embedder_url", "embedder_key", "embedder_dimension")
+    # Who interrupts it is not told of the connections that are closed because of that.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     made = Path(tempfile.mkdtemp(prefix="whence-eval-"))
     data_dir = made / "data"
     try:

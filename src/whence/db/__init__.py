@@ -99,7 +99,13 @@ class Database:
             conn = await self._begin(scope, timeout_ms, snapshot)
             try:
                 async with conn:
-                    yield conn
+                    try:
+                        yield conn
+                    except asyncio.CancelledError:
+                        if conn.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
+                            # Given up twice, in the middle of an answer: nothing can be said on it any more.
+                            await conn.close()
+                        raise
             finally:
                 await self._pool.putconn(conn)
 

@@ -360,6 +360,17 @@ $_$;
 
 ALTER FUNCTION whence.erasure_tables() OWNER TO whence_owner;
 
+CREATE FUNCTION whence.follow_vector() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE whence.memory_index i SET embedder = NEW.embedder, embedding = NEW.embedding
+    WHERE i.workspace_id = NEW.workspace_id AND i.memory_id = NEW.memory_id;
+    RETURN NULL;
+END $$;
+
+ALTER FUNCTION whence.follow_vector() OWNER TO whence_owner;
+
 CREATE FUNCTION whence.graph_name_key(entity_type text, name text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -565,6 +576,34 @@ CREATE FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_
 $$;
 
 ALTER FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.leave_memory_index() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    DELETE FROM whence.memory_index i WHERE i.workspace_id = OLD.workspace_id AND i.memory_id = OLD.memory_id;
+    RETURN NULL;
+END $$;
+
+ALTER FUNCTION whence.leave_memory_index() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.memories_with_words(in_workspace text, in_owner text, words bigint[], weights real[], together bigint[], at_most bigint) RETURNS uuid[]
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT coalesce(array_agg(f.memory_id), '{}') FROM (
+        SELECT i.memory_id FROM whence.memory_index i
+        WHERE i.terms && words AND i.terms @> together AND i.owner = in_owner AND i.workspace_id = in_workspace
+          AND in_workspace = current_setting('app.workspace_id', true)
+          AND (in_owner IN ('', current_setting('app.user_id', true)) OR current_setting('role') = 'whence_workspace')
+        ORDER BY (
+            SELECT sum(w.weight) FROM unnest(words, weights) w (word, weight) WHERE w.word = ANY (i.terms)
+        ) DESC, i.position DESC
+        LIMIT at_most
+    ) f;
+$$;
+
+ALTER FUNCTION whence.memories_with_words(in_workspace text, in_owner text, words bigint[], weights real[], together bigint[], at_most bigint) OWNER TO whence_searcher;
 
 CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) RETURNS SETOF jsonb
     LANGUAGE plpgsql
@@ -1467,6 +1506,25 @@ ALTER TABLE ONLY whence.memory_counts FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.memory_counts OWNER TO whence_owner;
 
+CREATE TABLE whence.memory_index (
+    workspace_id text NOT NULL,
+    memory_id uuid NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    "position" bigint NOT NULL,
+    embedder text,
+    dimension integer GENERATED ALWAYS AS (public.vector_dims(embedding)) STORED,
+    embedding public.halfvec,
+    terms bigint[] NOT NULL
+);
+ALTER TABLE ONLY whence.memory_index ALTER COLUMN embedding SET STORAGE PLAIN;
+
+ALTER TABLE ONLY whence.memory_index FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.memory_index OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.memory_index.terms IS 'The words of its text, each a number that is its owner''s alone.';
+
 CREATE TABLE whence.memory_sources (
     workspace_id text NOT NULL,
     memory_id uuid NOT NULL,
@@ -1901,6 +1959,9 @@ ALTER TABLE ONLY whence.memories
 ALTER TABLE ONLY whence.memory_counts
     ADD CONSTRAINT memory_counts_pkey PRIMARY KEY (workspace_id);
 
+ALTER TABLE ONLY whence.memory_index
+    ADD CONSTRAINT memory_index_pkey PRIMARY KEY (workspace_id, memory_id);
+
 ALTER TABLE ONLY whence.memory_sources
     ADD CONSTRAINT memory_sources_pkey PRIMARY KEY (workspace_id, memory_id, role, source);
 
@@ -2013,6 +2074,22 @@ CREATE INDEX memories_told_before ON whence.memories USING btree (body_hash, wor
 
 CREATE INDEX memories_tombstoned ON whence.memories USING btree (deleted_at, workspace_id) WHERE ((deleted_at IS NOT NULL) AND (stripped_at IS NULL));
 
+CREATE INDEX memory_index_by_terms ON whence.memory_index USING gin (terms) WITH (fastupdate=off);
+
+CREATE INDEX memory_index_in_order ON whence.memory_index USING btree (owner, workspace_id, "position");
+
+CREATE INDEX memory_index_like_1024 ON whence.memory_index USING hnsw (((embedding)::public.halfvec(1024)) public.halfvec_ip_ops) WHERE (dimension = 1024);
+
+CREATE INDEX memory_index_like_1536 ON whence.memory_index USING hnsw (((embedding)::public.halfvec(1536)) public.halfvec_ip_ops) WHERE (dimension = 1536);
+
+CREATE INDEX memory_index_like_256 ON whence.memory_index USING hnsw (((embedding)::public.halfvec(256)) public.halfvec_ip_ops) WHERE (dimension = 256);
+
+CREATE INDEX memory_index_like_384 ON whence.memory_index USING hnsw (((embedding)::public.halfvec(384)) public.halfvec_ip_ops) WHERE (dimension = 384);
+
+CREATE INDEX memory_index_like_512 ON whence.memory_index USING hnsw (((embedding)::public.halfvec(512)) public.halfvec_ip_ops) WHERE (dimension = 512);
+
+CREATE INDEX memory_index_like_768 ON whence.memory_index USING hnsw (((embedding)::public.halfvec(768)) public.halfvec_ip_ops) WHERE (dimension = 768);
+
 CREATE INDEX memory_sources_by_event ON whence.memory_sources USING btree (event_id, workspace_id);
 
 CREATE INDEX memory_sources_by_source ON whence.memory_sources USING btree (source, workspace_id) WHERE (role <> 'told'::text);
@@ -2043,7 +2120,13 @@ CREATE INDEX working_memory_by_expiry ON whence.working_memory USING btree (work
 
 CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body, fact_object, kind, world_id_context, workspace_id ON whence.memories FOR EACH ROW WHEN (((new.kind = 'semantic'::text) AND (new.world_id_context IS NOT NULL) AND (GREATEST(length(new.body), length(new.fact_object)) >= 100) AND ((new.workspace_id = current_setting('app.workspace_id'::text, true)) OR (NOT row_security_active('whence.memories'::text))))) EXECUTE FUNCTION whence.guard_canon();
 
+CREATE TRIGGER memories_removed AFTER DELETE ON whence.memories FOR EACH ROW EXECUTE FUNCTION whence.leave_memory_index();
+
+CREATE TRIGGER memories_stripped AFTER UPDATE OF stripped_at ON whence.memories FOR EACH ROW WHEN ((new.stripped_at IS NOT NULL)) EXECUTE FUNCTION whence.leave_memory_index();
+
 CREATE TRIGGER memory_sources_telling BEFORE INSERT ON whence.memory_sources FOR EACH ROW WHEN ((new.event_id <> new.memory_id)) EXECUTE FUNCTION whence.note_telling();
+
+CREATE TRIGGER memory_vectors_replaced AFTER UPDATE OF embedding ON whence.memory_vectors FOR EACH ROW EXECUTE FUNCTION whence.follow_vector();
 
 ALTER TABLE ONLY whence.graph_builds
     ADD CONSTRAINT graph_builds_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
@@ -2164,6 +2247,16 @@ ALTER TABLE whence.memory_counts ENABLE ROW LEVEL SECURITY;
 CREATE POLICY memory_counts_of_member ON whence.memory_counts FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 CREATE POLICY memory_counts_of_workspace ON whence.memory_counts TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.memory_index ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY memory_index_of_searcher ON whence.memory_index FOR SELECT TO whence_searcher USING (true);
+
+CREATE POLICY memory_index_of_user ON whence.memory_index FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY memory_index_of_worker ON whence.memory_index FOR SELECT TO whence_worker USING (true);
+
+CREATE POLICY memory_index_of_workspace ON whence.memory_index TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.memory_sources ENABLE ROW LEVEL SECURITY;
 
@@ -2287,6 +2380,7 @@ GRANT USAGE ON SCHEMA whence TO whence_app;
 GRANT USAGE ON SCHEMA whence TO whence_workspace;
 GRANT USAGE ON SCHEMA whence TO whence_worker;
 GRANT USAGE ON SCHEMA whence TO whence_eraser;
+GRANT USAGE ON SCHEMA whence TO whence_searcher;
 
 REVOKE ALL ON FUNCTION whence.defer_job(job text) FROM PUBLIC;
 GRANT ALL ON FUNCTION whence.defer_job(job text) TO whence_workspace;
@@ -2353,6 +2447,20 @@ GRANT SELECT ON TABLE whence.memories TO whence_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_counts TO whence_workspace;
 GRANT SELECT ON TABLE whence.memory_counts TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_index TO whence_workspace;
+GRANT SELECT ON TABLE whence.memory_index TO whence_app;
+
+GRANT SELECT(workspace_id) ON TABLE whence.memory_index TO whence_worker;
+GRANT SELECT(workspace_id) ON TABLE whence.memory_index TO whence_searcher;
+
+GRANT SELECT(memory_id) ON TABLE whence.memory_index TO whence_searcher;
+
+GRANT SELECT(owner) ON TABLE whence.memory_index TO whence_searcher;
+
+GRANT SELECT("position") ON TABLE whence.memory_index TO whence_searcher;
+
+GRANT SELECT(terms) ON TABLE whence.memory_index TO whence_searcher;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_sources TO whence_workspace;
 GRANT SELECT ON TABLE whence.memory_sources TO whence_app;

@@ -23,6 +23,8 @@ from whence.memory.working import SWEEP_ROWS
 
 log = structlog.get_logger()
 
+INDEX: Final = "index-memories"
+
 
 async def every_workspace(app: App) -> list[str]:
     """For jobs that must look into a workspace to know whether there is something to do."""
@@ -107,6 +109,16 @@ async def workspaces_to_reembed(app: App) -> list[str]:
     return await app.reembedding.due(await every_workspace(app))
 
 
+async def index_memories(app: App, workspace_id: str) -> None:
+    """A part of a large workspace at a time, so that others have their turn."""
+    if await app.distant.fill(workspace_id):
+        await app.queue.defer(INDEX, workspace_id)
+
+
+async def indexed_workspaces(app: App) -> list[str]:
+    return await app.distant.due()
+
+
 async def purge_erased(app: App) -> None:
     """Only where the database is ours, and only when somebody was erased since the last time."""
     if app.purge is not None and await app.erasures.left_in_files(last_purge(app.settings.data_dir)):
@@ -126,6 +138,7 @@ JOBS: Final[tuple[Job | Upkeep, ...]] = (
     Job("close-sessions", close_sessions, due=idle_workspaces, schedule="15 3 * * *"),
     Job("apply-retention", apply_retention, due=remembering_workspaces, schedule="7 * * * *"),
     Job(REEMBED, reembed, due=workspaces_to_reembed, schedule="*/5 * * * *"),
+    Job(INDEX, index_memories, due=indexed_workspaces, schedule="* * * * *"),
     Upkeep("purge", purge_erased, schedule="45 3 * * *"),
     Upkeep("remove-finished-jobs", remove_finished, schedule="17 * * * *"),
 )

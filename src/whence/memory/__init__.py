@@ -349,10 +349,13 @@ class Memory:
         found = list(map(memory_of, rows))
         return found if asked.known_at is None else await as_known(tx, scope, found, asked.known_at)
 
-    async def wanted(self, tx: Tx, scope: Scope, asked: Recall, owner: str | None) -> set[UUID]:
-        """Which memories of one owner, or of everybody, are asked about."""
-        values = scope.values(**self._wanted(asked), run_id=None, owner=owner)
-        rows = await (await tx.execute(_SQL["memories_wanted"], values, binary=True)).fetchall()
+    async def wanted(
+        self, tx: Tx, scope: Scope, asked: Recall, owner: str | None, among: list[UUID] | None = None
+    ) -> set[UUID]:
+        """Which memories of one owner, or of everybody, are asked about; where some are given, which of them."""
+        values = scope.values(**self._wanted(asked), run_id=None, owner=owner, ids=among)
+        statement = _SQL["memories_wanted" if among is None else "memories_wanted_among"]
+        rows = await (await tx.execute(statement, values, binary=True)).fetchall()
         return {row[0] for row in rows}
 
     async def held(self, tx: Tx, scope: Scope, ids: list[UUID], asked: Recall) -> list[StoredMemory]:
@@ -371,7 +374,7 @@ class Memory:
             "kinds": _listed(asked.kinds),
             "session_id": asked.session_id,
             "sessions": _listed(asked.sessions),
-            "beginnings": [name[:-1] for name in asked.sessions or () if name.endswith("*")],
+            "beginnings": beginnings_of(asked),
             "subject": asked.subject,
             "subject_key": asked.subject and normal(asked.subject),
             "predicate": asked.predicate,
@@ -617,6 +620,11 @@ def _told(memory: StoredMemory, sources: list[MemorySource]) -> str:
 
 def _listed(values: Sequence[str] | None) -> list[str] | None:
     return None if values is None else list(values)
+
+
+def beginnings_of(asked: Recall) -> list[str]:
+    """Those among the sessions that stand for all that begin so."""
+    return [name[:-1] for name in asked.sessions or () if name.endswith("*")]
 
 
 def check_asked(asked: Recall) -> None:

@@ -96,6 +96,10 @@ WHERE m.workspace_id = %(workspace_id)s::text AND m.memory_id = ANY (%(ids)s::uu
 SELECT m.memory_id FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND (%(owner)s::text IS NULL OR m.owner = %(owner)s) AND {wanted};
 
+-- name: memories_wanted_among
+SELECT m.memory_id FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {wanted};
+
 -- name: memories_held_by_id
 SELECT {memory} FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {held};

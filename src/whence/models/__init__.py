@@ -1,9 +1,14 @@
-"""Models: what turns text into vectors."""
+"""Models: what turns text into vectors, and what reads it."""
+
+from typing import TYPE_CHECKING
 
 from whence.errors import SetupError
 from whence.models.embedder import Embedder, WordLlamaEmbedder
 from whence.models.onnx import OnnxEmbedder, find_model
 from whence.settings import Settings
+
+if TYPE_CHECKING:
+    from whence.models.language import LanguageModel
 
 
 def make_embedder(settings: Settings, built_in: WordLlamaEmbedder) -> Embedder:
@@ -21,3 +26,15 @@ def make_embedder(settings: Settings, built_in: WordLlamaEmbedder) -> Embedder:
 
         return HostedEmbedder(which, settings.embedder_url, settings.embedder_key, settings.embedder_dimension)
     raise SetupError("setting embedder: is wordllama, onnx:FOLDER, onnx:NAME or openai:MODEL")
+
+
+def make_language_model(settings: Settings) -> "LanguageModel | None":
+    """The one that the setting names; None where it names none. Nobody is asked before it is needed."""
+    if settings.language_model is None:
+        return None
+    kind, _, model = settings.language_model.partition(":")
+    if kind != "openai" or not model:
+        raise SetupError("setting language_model: is openai:MODEL")
+    from whence.models.language import LanguageModel  # noqa: PLC0415 (as above)
+
+    return LanguageModel(model, settings.language_model_url, settings.language_model_key)

@@ -13,7 +13,6 @@ import msgspec
 from pydantic import SecretStr
 
 from whence.errors import SetupError, Unavailable
-from whence.settings import Settings
 
 ANSWER_SECONDS = 60.0
 REACH_SECONDS = 5.0
@@ -33,16 +32,6 @@ class _Choice(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     choices: list[_Choice]
-
-
-def make_language_model(settings: Settings) -> "LanguageModel | None":
-    """The one that the setting names; None where it names none. Nobody is asked before it is needed."""
-    if settings.language_model is None:
-        return None
-    kind, _, model = settings.language_model.partition(":")
-    if kind != "openai" or not model:
-        raise SetupError("setting language_model: is openai:MODEL")
-    return LanguageModel(model, settings.language_model_url, settings.language_model_key)
 
 
 class LanguageModel:

@@ -6,10 +6,10 @@ what was told a moment ago is there, what does not hold any more is not, and nob
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
 import msgspec
@@ -25,15 +25,16 @@ from whence.errors import NotFound
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.events import text_problem
-from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, check_asked, memory_of, unit_of
+from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, beginnings_of, check_asked, memory_of, unit_of
 from whence.memory.own import Own, check_limit, own_event
 from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import WordLlamaEmbedder
 from whence.recall.behind import Behind
 from whence.recall.corpus import WORD_DIMENSION, Corpus, Floats
+from whence.recall.distant import Distant
 from whence.recall.held import Corpora, Held, add
 from whence.recall.scoring import MOST_WORDS, Asked, Scored, score
-from whence.recall.trust import flags_of, trust_of
+from whence.recall.trust import flags_of, is_order, trust_of
 from whence.recall.when import times_in
 from whence.recall.words import asked_words
 from whence.wire import (
@@ -89,6 +90,7 @@ class Recaller:
         memory: Memory,
         words: WordLlamaEmbedder,
         behind: Behind,
+        distant: Distant,
     ) -> None:
         self._database = database
         self._ledger = ledger
@@ -96,7 +98,8 @@ class Recaller:
         self._memory = memory
         self.built_in = words
         self._own = Own(ledger, clock, memory.profiles)
-        self._corpora = Corpora(database, words, memory.embedder.name)
+        self._distant = distant
+        self._corpora = Corpora(database, distant, words, memory.embedder.name)
         self._behind = behind
 
     def forget(self, workspace_id: str) -> None:
@@ -141,7 +144,9 @@ class Recaller:
         page = await self._memory.page(scope, asked, limit=asked.top_k)
         async with self._database.transaction(scope) as tx:
             sources = await _sources_of(tx, scope, [memory.memory_id for memory in page.memories])
-        return [_hit(memory, 0.0, {}, sources.get(memory.memory_id, [])) for memory in page.memories]
+        return [
+            _hit(memory, 0.0, {}, is_order(memory.text), sources.get(memory.memory_id, [])) for memory in page.memories
+        ]
 
     async def _search(self, scope: Scope, asked: Recall) -> tuple[list[Hit], Asked, int]:
         now = self._clock()
@@ -154,9 +159,9 @@ class Recaller:
         if needs_a_look:
             return await self._search_among(scope, asked, question, everything)
         wanted, is_current = asked.top_k, False
+        distant = await self._distant_of(scope, asked, question, everything)
         while True:
-            async with _turns_of(everything):
-                ranked = await self._ranked(question, asked, everything, None, wanted + wanted // 4 + 3)
+            ranked = await self._ranked(question, asked, [*everything, *distant], None, wanted + wanted // 4 + 3)
             rows, sources, fresh = await self._read(scope, everything, ranked, asked.neighbours, now)
             if any(fresh):
                 for held, newer in zip(everything, fresh, strict=True):
@@ -170,24 +175,44 @@ class Recaller:
             if len(found) >= asked.top_k or len(ranked.order) >= min(ranked.searched, MAX_RANKED):
                 break
             wanted *= 5
-        chosen = _diverse(found, asked.top_k)
-        return [_shown(ranked, rows, sources, place, asked.neighbours) for place in chosen], question, ranked.searched
+        return _shown(ranked, rows, sources, _diverse(found, asked.top_k), asked.neighbours), question, ranked.searched
 
     async def _search_among(
         self, scope: Scope, asked: Recall, question: Asked, everything: list[Held]
     ) -> tuple[list[Hit], Asked, int]:
         """Of what the database says is asked about: at another time, of a subject, of a speaker."""
+        if any(held.is_indexed for held in everything):
+            newest = await self._memory.page(scope, asked, limit=MAX_PAGE_MEMORIES)
+            also = [memory.memory_id for memory in newest.memories]
+            everything = [*everything, *await self._distant_of(scope, asked, question, everything, also)]
         async with self._database.transaction(scope, snapshot=True) as tx:
-            allowed = [await self._memory.wanted(tx, scope, asked, held.owner) for held in everything]
-            async with _turns_of(everything):
-                ranked = await self._ranked(question, asked, everything, allowed, 2 * asked.top_k + 10)
+            allowed = [
+                await self._memory.wanted(tx, scope, asked, held.owner, held.corpus.ids if held.is_indexed else None)
+                for held in everything
+            ]
+            ranked = await self._ranked(question, asked, everything, allowed, 2 * asked.top_k + 10)
             chosen = _diverse(ranked.order, asked.top_k)
             near = _with_neighbours(chosen, asked.neighbours)
             ids = [held.corpus.ids[index] for held, index in near]
             rows = {memory.memory_id: memory for memory in await self._memory.held(tx, scope, ids, asked)}
             sources = await _sources_of(tx, scope, ids)
         chosen = _held_among(chosen, rows)
-        return [_shown(ranked, rows, sources, place, asked.neighbours) for place in chosen], question, ranked.searched
+        return _shown(ranked, rows, sources, chosen, asked.neighbours), question, ranked.searched
+
+    async def _distant_of(
+        self, scope: Scope, asked: Recall, question: Asked, everything: list[Held], also: list[UUID] | None = None
+    ) -> list[Held]:
+        """What the index finds of those who have more than is held."""
+        distant: list[Held] = []
+        for held in everything:
+            if held.owner is not None and held.is_indexed:
+                reaches, rows = await self._distant.found(scope, held.owner, question, asked, held.corpus, also)
+                self._corpora.reached(held, reaches)
+                found = Held(scope, held.owner, self.built_in)
+                found.is_indexed = True
+                await add(found.corpus, rows)
+                distant.append(found)
+        return distant
 
     async def _asked(self, asked: Recall, now: datetime) -> Asked:
         text = asked.query[:READ_CHARACTERS]
@@ -207,42 +232,22 @@ class Recaller:
             vectors,
             self.built_in.name,
             times and (times[0].timestamp(), times[1].timestamp()),
-            (asked.as_of or now).timestamp(),
+            asked.as_of or now,
             asked.intent,
         )
 
     async def _ranked(
         self, question: Asked, asked: Recall, everything: Sequence[Held], allowed: list[set[UUID]] | None, count: int
     ) -> _Ranked:
-        searched = [held for held in everything if len(held.corpus)]
-        corpora = [held.corpus for held in searched]
-        if not corpora:
-            return _Ranked([], Scored(np.zeros(0, np.float32), {}, np.zeros(0, np.bool_)), {}, 0)
-        chosen = np.concatenate(
-            [
-                _chosen(held.corpus, asked, among)
-                for held, among in zip(everything, allowed or [None] * len(everything), strict=True)
-                if len(held.corpus)
-            ]
-        )
-        arguments = (question, corpora, None if chosen.all() else chosen, asked.channels)
-        scored = await asyncio.to_thread(score, *arguments) if len(chosen) > LARGE else score(*arguments)
-        starts = dict(zip(map(id, searched), np.cumsum([0, *map(len, corpora[:-1])]).tolist(), strict=True))
-        if asked.channels is None and asked.embedding is None:
-            chosen &= scored.is_evident
-        places = np.flatnonzero(chosen)
-        scores = scored.scores[places]
-        count = min(count, MAX_RANKED, len(places))
-        best = np.argpartition(-scores, count - 1)[:count] if count < len(places) else np.arange(len(places))
-        # What was told later comes first among equals.
-        best = best[np.lexsort((-places[best], -scores[best]))]
-        first = np.array(list(starts.values()))
-        whose = np.searchsorted(first, places[best], side="right") - 1
-        order: list[tuple[Held, int]] = [
-            (searched[which], place)
-            for which, place in zip(whose.tolist(), (places[best] - first[whose]).tolist(), strict=True)
-        ]
-        return _Ranked(order, scored, starts, len(places))
+        """Nothing is added meanwhile to what is held."""
+        size = sum(len(held.corpus) for held in everything)
+        if size <= LARGE and not any(held.turn.locked() for held in everything):
+            # Nobody else comes to their turn before this returns.
+            return _rank(question, asked, everything, allowed, count)
+        async with AsyncExitStack() as turns:
+            for held in everything:
+                await turns.enter_async_context(held.turn)
+            return await asyncio.to_thread(_rank, question, asked, everything, allowed, count)
 
     async def _read(
         self, scope: Scope, everything: Sequence[Held], ranked: _Ranked, neighbours: int, now: datetime
@@ -342,13 +347,38 @@ class Recaller:
         return FeedbackKept(event_id, (outcome.effect or {}).get("changed", 0))
 
 
-@asynccontextmanager
-async def _turns_of(everything: Sequence[Held]) -> AsyncGenerator[None]:
-    """Nothing is added to what is held meanwhile."""
-    async with AsyncExitStack() as turns:
-        for held in everything:
-            await turns.enter_async_context(held.turn)
-        yield
+def _rank(
+    question: Asked, asked: Recall, everything: Sequence[Held], allowed: list[set[UUID]] | None, count: int
+) -> _Ranked:
+    searched = [held for held in everything if len(held.corpus)]
+    corpora = [held.corpus for held in searched]
+    if not corpora:
+        return _Ranked([], Scored(np.zeros(0, np.float32), {}, np.zeros(0, np.bool_)), {}, 0)
+    each = [
+        _chosen(held.corpus, asked, among)
+        for held, among in zip(everything, allowed or [None] * len(everything), strict=True)
+        if len(held.corpus)
+    ]
+    chosen = each[0] if len(each) == 1 else np.concatenate(each)
+    scored = score(question, corpora, None if chosen.all() else chosen, asked.channels)
+    starts = dict(zip(map(id, searched), np.cumsum([0, *map(len, corpora[:-1])]).tolist(), strict=True))
+    if asked.channels is None and asked.embedding is None:
+        chosen &= scored.is_evident
+    places = np.flatnonzero(chosen)
+    scores = scored.scores[places]
+    count = min(count, MAX_RANKED, len(places))
+    best = np.argpartition(-scores, count - 1)[:count] if count < len(places) else np.arange(len(places))
+    # What was told later comes first among equals.
+    best = best[np.lexsort((-places[best], -scores[best]))]
+    if len(searched) == 1:
+        return _Ranked([(searched[0], place) for place in places[best].tolist()], scored, starts, len(places))
+    first = np.array(list(starts.values()))
+    whose = np.searchsorted(first, places[best], side="right") - 1
+    order: list[tuple[Held, int]] = [
+        (searched[which], place)
+        for which, place in zip(whose.tolist(), (places[best] - first[whose]).tolist(), strict=True)
+    ]
+    return _Ranked(order, scored, starts, len(places))
 
 
 class _Said(msgspec.Struct):
@@ -399,8 +429,7 @@ def _chosen(corpus: Corpus, asked: Recall, among: set[UUID] | None) -> npt.NDArr
     if asked.session_id is not None:
         chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, (asked.session_id,), ()))
     if asked.sessions is not None:
-        beginnings = tuple(name[:-1] for name in asked.sessions if name.endswith("*"))
-        chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, asked.sessions, beginnings))
+        chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, asked.sessions, tuple(beginnings_of(asked))))
     return chosen
 
 
@@ -464,51 +493,64 @@ def _turns(turns: npt.NDArray[np.int32], index: int, count: int) -> Iterable[int
 
 def _diverse(places: list[tuple[Held, int]], count: int) -> list[tuple[Held, int]]:
     """The first ones, of which no two say the same; then the others."""
-    vectors = [_vector(*place) for place in places]
-    width = max((len(vector) for vector in vectors if vector is not None), default=0)
-    if not width:
+    rows = _vectors(places)
+    if rows is None:
         return places[:count]
-    rows = np.stack([v if v is not None and len(v) == width else np.zeros(width, np.float32) for v in vectors])
-    is_again: list[bool] = np.any(np.tril(rows @ rows.T > ALIKE, -1), axis=1).tolist()  # pyright: ignore
-    if not any(is_again[:count]):
+    alike = rows @ rows.T > ALIKE
+    np.logical_and(alike, _EARLIER[: len(rows), : len(rows)], out=alike)
+    if not alike[:count].any():
         return places[:count]
+    is_again: list[bool] = np.any(alike, axis=1).tolist()  # pyright: ignore[reportAssignmentType]
     first = [place for place, again in zip(places, is_again, strict=True) if not again]
     return (first + [place for place, again in zip(places, is_again, strict=True) if again])[:count]
 
 
-def _vector(held: Held, index: int) -> Floats | None:
-    for name, grown in held.corpus.vectors.items():
-        if held.corpus.embedder.rows[index] == held.corpus.known_code("embedder", name):
-            return grown.rows[index]
-    return None
+_EARLIER: Final = np.tri(MAX_RANKED, k=-1, dtype=np.bool_)
+
+
+def _vectors(places: Sequence[tuple[Held, int]]) -> Floats | None:
+    """Of each, a row; zeros where it has none of the kind that most have."""
+    by_held: dict[int, tuple[Held, list[int], list[int]]] = {}
+    for row, (held, index) in enumerate(places):
+        _, rows, indexes = by_held.setdefault(id(held), (held, [], []))
+        rows.append(row)
+        indexes.append(index)
+    found: Floats | None = None
+    for held, rows, indexes in by_held.values():
+        for grown in held.corpus.vectors.values():
+            vectors = grown.rows[indexes]
+            if found is None:
+                found = np.zeros((len(places), vectors.shape[1]), np.float32)
+            if vectors.shape[1] == found.shape[1]:
+                found[rows] += vectors
+    return found
 
 
 def _shown(
     ranked: _Ranked,
     rows: dict[UUID, StoredMemory],
     sources: dict[UUID, list[HitSource]],
-    place: tuple[Held, int],
+    places: Sequence[tuple[Held, int]],
     neighbours: int,
-) -> Hit:
-    held, index = place
-    corpus = held.corpus
-    row = ranked.starts[id(held)] + index
-    memory = rows[corpus.ids[index]]
-    parts = {channel: round(float(part[row]), 4) for channel, part in ranked.scored.parts.items()}
-    before = [
-        rows[corpus.ids[turn]] for turn in _turns(corpus.before.rows, index, neighbours) if corpus.ids[turn] in rows
-    ]
-    after = [
-        rows[corpus.ids[turn]] for turn in _turns(corpus.after.rows, index, neighbours) if corpus.ids[turn] in rows
-    ]
-    return _hit(
-        memory,
-        round(float(ranked.scored.scores[row]), 4),
-        parts,
-        sources.get(memory.memory_id, []),
-        tuple(_turn(turn) for turn in reversed(before)),
-        tuple(_turn(turn) for turn in after),
-    )
+) -> list[Hit]:
+    at = [ranked.starts[id(held)] + index for held, index in places]
+    scores = np.round(ranked.scored.scores[at].astype(np.float64), 4).tolist()
+    channels = list(ranked.scored.parts)
+    parts = np.round(np.array([part[at] for part in ranked.scored.parts.values()], np.float64), 4).T.tolist()
+    hits: list[Hit] = []
+    for (held, index), whole, each in zip(places, scores, parts, strict=True):
+        corpus = held.corpus
+        memory = rows[corpus.ids[index]]
+        before, after = (
+            tuple(_turn(rows[corpus.ids[turn]]) for turn in _turns(side, index, neighbours) if corpus.ids[turn] in rows)
+            if neighbours
+            else ()
+            for side in (corpus.before.rows, corpus.after.rows)
+        )
+        found = sources.get(memory.memory_id, [])
+        of_channels = dict(zip(channels, each, strict=True))
+        hits.append(_hit(memory, whole, of_channels, bool(corpus.is_order.rows[index]), found, before[::-1], after))
+    return hits
 
 
 def _turn(memory: StoredMemory) -> Turn:
@@ -519,6 +561,7 @@ def _hit(
     memory: StoredMemory,
     score_of_it: float,
     parts: dict[Any, float],
+    orders: bool,
     sources: list[HitSource],
     before: tuple[Turn, ...] = (),
     after: tuple[Turn, ...] = (),
@@ -538,7 +581,7 @@ def _hit(
         score=score_of_it,
         parts=parts,
         trust=trust_of(memory, tool),
-        flags=flags_of(memory),
+        flags=flags_of(memory, orders),
         provenance=(told, *sources),
         before=before,
         after=after,

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whence.models.embedder import WordLlamaEmbedder, unit_rows
+from whence.recall.trust import is_order
 from whence.recall.words import only_asks, passages, stem_of, words
 
 Floats = npt.NDArray[np.float32]
@@ -164,6 +165,7 @@ class Corpus:
         """Of each memory, its first passage: all of one stand in a row."""
         self.passage_words = Grown(np.float32)
         self.words = Grown(np.float32)
+        self._word_count = 0
         self.before = Grown(np.int32)
         """The memory that was told before this one in the same session."""
         self.after = Grown(np.int32)
@@ -176,6 +178,7 @@ class Corpus:
         self.valid_at = Grown(np.float64)
         self.importance = Grown(np.float32)
         self.only_asks = Grown(np.float32)
+        self.is_order = Grown(np.bool_)
         self.gone = Grown(np.bool_)
         """What was seen to hold no more, and so never will."""
         self.embedders: set[str] = set()
@@ -196,6 +199,10 @@ class Corpus:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def mean_words(self) -> float:
+        return self._word_count / max(len(self.ids), 1)
 
     def code(self, *name: str) -> int:
         """A number for a name; the same for the same name."""
@@ -246,6 +253,7 @@ class Corpus:
         self.passage_starts.extend([start])
         self.passage_words.extend(lengths)
         self.words.extend([total])
+        self._word_count += total
         self._join_session(entry, index, total)
         speaker = NOBODY
         if entry.speaker:
@@ -258,6 +266,7 @@ class Corpus:
         self.valid_at.extend([entry.valid_at])
         self.importance.extend([entry.importance])
         self.only_asks.extend([only_asks(entry.text)])
+        self.is_order.extend([is_order(entry.text)])
         space = space_of(entry.embedder, entry.vector)
         self.embedder.extend([NOBODY if space is None else self.code("embedder", space)])
         self.gone.extend([False])

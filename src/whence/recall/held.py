@@ -14,12 +14,13 @@ from whence.db.queries import load
 from whence.memory.writing import GIVEN_EMBEDDER
 from whence.models.embedder import WordLlamaEmbedder
 from whence.recall.corpus import Corpus, Entry
+from whence.recall.distant import INDEXED_FROM, Distant
 
 MAX_HELD_BYTES = 512 * 1024 * 1024
 OUTDATED_SECONDS = 60.0
 """While vectors are replaced, what is held is read again so often."""
 MAX_SEARCHED = 100_000
-"""Memories of one owner that a question is compared with: the newest."""
+"""Memories of one owner that are held at most: the newest. So many are, until the others are indexed."""
 LOADED_AT_ONCE = 2_000
 ADDED_AT_ONCE = 50
 """More than these are read beside the event loop."""
@@ -38,13 +39,23 @@ class Held:
         self.turn = asyncio.Lock()
         self.is_loaded = False
         self.loaded_at = 0.0
+        self.loaded_after = 0
+        """The position after which what is held begins."""
+        self.is_indexed = False
+        """Whether the owner has more than is held, in the index."""
 
 
 class Corpora:
     def __init__(
-        self, database: Database, words: WordLlamaEmbedder, embedder: str, max_bytes: int = MAX_HELD_BYTES
+        self,
+        database: Database,
+        distant: Distant,
+        words: WordLlamaEmbedder,
+        embedder: str,
+        max_bytes: int = MAX_HELD_BYTES,
     ) -> None:
         self._database = database
+        self._distant = distant
         self._embedder = embedder
         self._words = words
         self._max_bytes = max_bytes
@@ -91,7 +102,10 @@ class Corpora:
         """Reads what was told since it was read last."""
         async with held.turn:
             if not held.is_loaded:
-                held.corpus.until = await self._before_newest(scope, held.owner)
+                held.corpus.until = await self._before_newest(scope, held, MAX_SEARCHED)
+                if held.owner is not None:
+                    await self._look_at_index(scope, held, held.owner)
+                held.loaded_after = held.corpus.until
             while True:
                 async with self._database.transaction(scope) as tx:
                     statement = _SQL["entries_of_all" if held.owner is None else "entries_of_owner"]
@@ -104,10 +118,25 @@ class Corpora:
             held.loaded_at = time.monotonic()
         self._make_room(held)
 
-    async def _before_newest(self, scope: Scope, owner: str | None) -> int:
-        statement = _SQL["before_newest_of_all" if owner is None else "before_newest"]
+    async def _look_at_index(self, scope: Scope, held: Held, owner: str) -> None:
+        """What is indexed need not be held."""
+        reaches = await self._distant.reaches(scope, owner)
+        if not reaches and await self._before_newest(scope, held, INDEXED_FROM):
+            await self._distant.begin(scope.workspace_id, owner)
+            reaches = await self._distant.reaches(scope, owner)
+        held.is_indexed = reaches > 0
+        held.corpus.until = max(held.corpus.until, reaches)
+
+    def reached(self, held: Held, reaches: int) -> None:
+        """The index has come to a position: what is held of what it has is let go of, now and then."""
+        is_old = time.monotonic() - held.loaded_at > OUTDATED_SECONDS
+        if len(held.corpus) > INDEXED_FROM and is_old and reaches > held.loaded_after:
+            self.drop(held)
+
+    async def _before_newest(self, scope: Scope, held: Held, count: int) -> int:
+        statement = _SQL["before_newest_of_all" if held.owner is None else "before_newest"]
         async with self._database.transaction(scope) as tx:
-            values = scope.values(owner=owner, limit=MAX_SEARCHED)
+            values = scope.values(owner=held.owner, limit=count)
             row = await (await tx.execute(statement, values)).fetchone()
         return row[0] if row else 0
 

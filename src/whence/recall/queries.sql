@@ -36,6 +36,91 @@ WHERE e.workspace_id = %(workspace_id)s::text AND e.event_type = 'memory.remembe
   AND e.global_position > %(after)s::bigint AND m.deleted_at IS NULL
 ORDER BY e.global_position LIMIT %(limit)s::bigint;
 
+-- name: index_reaches
+SELECT i.position FROM whence.memory_index i
+WHERE i.workspace_id = %(workspace_id)s AND i.owner = %(owner)s ORDER BY i.position DESC LIMIT 1;
+
+-- name: indexed_workspaces
+-- Run as whence_worker.
+SELECT w.workspace_id FROM whence.workspaces w
+WHERE EXISTS (SELECT FROM whence.memory_index i WHERE i.workspace_id = w.workspace_id);
+
+-- name: indexed_owners
+-- Each found by the one before it: there are few of them, with many rows.
+WITH RECURSIVE o (owner) AS (
+    SELECT min(i.owner) FROM whence.memory_index i WHERE i.workspace_id = %(workspace_id)s
+    UNION ALL
+    SELECT (SELECT min(i.owner) FROM whence.memory_index i
+        WHERE i.workspace_id = %(workspace_id)s AND i.owner > o.owner)
+    FROM o WHERE o.owner IS NOT NULL
+)
+SELECT owner FROM o WHERE owner IS NOT NULL;
+
+-- name: texts_to_index
+-- The next ones, but for the newest.
+SELECT m.memory_id, m.body FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(owner)s
+  AND m.position > coalesce((
+    SELECT i.position FROM whence.memory_index i
+    WHERE i.workspace_id = %(workspace_id)s AND i.owner = %(owner)s ORDER BY i.position DESC LIMIT 1
+  ), 0)
+  AND m.position <= (
+    SELECT n.position FROM whence.memories n
+    WHERE n.workspace_id = %(workspace_id)s AND n.owner = %(owner)s
+    ORDER BY n.position DESC OFFSET %(newest)s::bigint LIMIT 1
+  )
+  AND m.stripped_at IS NULL
+ORDER BY m.position LIMIT %(limit)s::bigint;
+
+-- name: add_to_index
+-- Who removes a memory meanwhile waits, and then removes this too.
+INSERT INTO whence.memory_index (workspace_id, memory_id, user_id, position, embedder, embedding, terms)
+SELECT m.workspace_id, m.memory_id, m.user_id, m.position, v.embedder, v.embedding,
+    (%(terms)s::bigint[])[t.first:t.last]
+FROM unnest(%(ids)s::uuid[], %(first)s::integer[], %(last)s::integer[]) t (memory_id, first, last)
+CROSS JOIN LATERAL (
+    SELECT * FROM whence.memories m
+    WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = t.memory_id AND m.stripped_at IS NULL
+    FOR KEY SHARE
+) m {with_vector}
+ORDER BY m.position
+ON CONFLICT DO NOTHING;
+
+-- fragment: distant
+-- Of what the index gave, what is asked about and holds now, as far as the asker may see it.
+CROSS JOIN LATERAL (
+    SELECT * FROM whence.memories m
+    WHERE m.workspace_id = c.workspace_id AND m.memory_id = c.memory_id AND m.deleted_at IS NULL
+      AND (%(now)s::timestamptz IS NULL OR coalesce(m.superseded_at, m.archived_at) IS NULL
+        AND (m.invalid_at IS NULL OR m.invalid_at > %(now)s))
+      AND (%(agent)s::text IS NULL OR m.agent = %(agent)s) AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
+      AND (%(sessions)s::text[] IS NULL OR m.session_id = ANY (%(sessions)s)
+        OR EXISTS (SELECT FROM unnest(%(beginnings)s::text[]) b WHERE starts_with(m.session_id, b)))
+      AND (%(tiers)s::text[] IS NULL OR m.tier = ANY (%(tiers)s))
+      AND (%(kinds)s::text[] IS NULL OR m.kind = ANY (%(kinds)s))
+    OFFSET 0
+) m {with_vector}
+
+-- name: distant_with_words
+SELECT {entry} FROM unnest(whence.memories_with_words(%(workspace_id)s, %(owner)s, %(words)s::bigint[],
+    %(weights)s::real[], %(together)s::bigint[], 4 * %(limit)s::bigint)) WITH ORDINALITY f (memory_id, place)
+CROSS JOIN LATERAL (SELECT %(workspace_id)s::text AS workspace_id, f.memory_id) c {distant}
+ORDER BY f.place LIMIT %(limit)s::bigint;
+
+-- name: entries_by_id
+SELECT {entry} FROM whence.memories m {with_vector}
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND m.deleted_at IS NULL;
+
+-- name: distant_like
+-- Of vectors of this length; there is one like it for each.
+SELECT {entry} FROM (
+    SELECT i.workspace_id, i.memory_id FROM whence.memory_index i
+    WHERE i.workspace_id = %(workspace_id)s::text AND i.owner = %(owner)s::text
+      AND i.dimension = 256 AND i.embedder = %(embedder)s::text
+    ORDER BY i.embedding::halfvec(256) <#> %(vector)s::halfvec(256)
+) c {distant}
+LIMIT %(limit)s::bigint;
+
 -- name: sources_found
 -- Of each memory the first ones that the asker may see. One memory after the other, each by its key: OFFSET 0 keeps the
 -- planner from reading all sources of the workspace.

@@ -6,6 +6,8 @@ channel adds, and a channel can be left out. Ranks are not fused: they forget by
 
 import tomllib
 from collections.abc import Collection, Sequence
+from datetime import datetime
+from functools import lru_cache
 from importlib import resources
 from typing import Final, NamedTuple
 
@@ -57,7 +59,8 @@ class Asked(NamedTuple):
     passage_embedder: str
     """Whose vectors passages have."""
     times: tuple[float, float] | None
-    now: float
+    moment: datetime
+    """That is asked about."""
     intent: Intent | None
 
 
@@ -77,17 +80,21 @@ def score(
     wanted: list[Channel] = [channel for channel in WEIGHTS if channels is None or channel in channels]
     seen = [_see(asked, corpus) for corpus in corpora]
     total = sum(len(corpus) for corpus in corpora)
-    frequency = np.sum([np.count_nonzero(each.by_memory, axis=1) for each in seen], axis=0)
-    rarity = np.log(1 + (total - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
+    rarity = np.zeros(0, np.float32)
+    if asked.words:
+        frequency = np.sum([np.count_nonzero(each.by_memory, axis=1) for each in seen], axis=0)
+        rarity = rarity_of(frequency, total)
     found = [_Signals(asked, corpus, each, rarity).of(wanted) for corpus, each in zip(corpora, seen, strict=True)]
     signals = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
     compared = signals if chosen is None else signals[:, chosen]
     if compared.shape[1] == 0:
         return Scored(np.zeros(total, np.float32), {}, np.zeros(total, np.bool_))
     mean = compared.mean(axis=1, keepdims=True)
-    spread = compared.std(axis=1, keepdims=True)
-    weights = _weights(asked, wanted, float(np.mean([each.words.rows.mean() for each in corpora if len(each)])))
-    weighed = (signals - mean) * np.divide(weights, spread, out=np.zeros_like(spread), where=spread > 1e-6)
+    apart = compared - mean
+    spread = np.sqrt(np.einsum("ij,ij->i", apart, apart)[:, None] / compared.shape[1])
+    weights = _weights(asked, wanted, float(np.mean([each.mean_words for each in corpora if len(each)])))
+    weights = np.divide(weights, spread, out=np.zeros_like(spread), where=spread > 1e-6)
+    weighed = (apart if chosen is None else signals - mean) * weights
     parts: dict[Channel, Floats] = {}
     row = 0
     for channel in wanted:
@@ -101,16 +108,26 @@ def score(
 
 def _weights(asked: Asked, channels: Sequence[Channel], words: float) -> Floats:
     """A row for each signal of the channels, for texts of so many words on average."""
+    by_model = bool(asked.vectors.keys() - {asked.passage_embedder, GIVEN_EMBEDDER})
+    short, long = _weights_by_length(tuple(channels), asked.intent, by_model)
     length = min(max((words - SHORT_TEXT) / (LONG_TEXT - SHORT_TEXT), 0.0), 1.0)
-    by_model = asked.vectors.keys() - {asked.passage_embedder, GIVEN_EMBEDDER}
-    favoured = {} if asked.intent is None else INTENTS.get(asked.intent, {})
-    found: list[list[float]] = []
+    return (short + length * (long - short)).astype(np.float32)
+
+
+@lru_cache(maxsize=64)
+def _weights_by_length(channels: tuple[Channel, ...], intent: Intent | None, by_model: bool) -> tuple[Floats, Floats]:
+    """Of short texts and of long ones."""
+    favoured = {} if intent is None else INTENTS.get(intent, {})
+    short, long = list[list[float]](), list[list[float]]()
     for channel in channels:
         named = WEIGHTS[channel] | (_READ.models.get(channel, {}) if by_model else {})
         in_long = named | _READ.long.get(channel, {})
         favour = favoured.get(channel, 1.0)
-        found += [[favour * (weight + length * (in_long[name] - weight))] for name, weight in named.items()]
-    return np.array(found, np.float32)
+        short += [[favour * weight] for weight in named.values()]
+        long += [[favour * in_long[name]] for name in named]
+    of_short: Floats = np.array(short, np.float32)
+    of_long: Floats = np.array(long, np.float32)
+    return of_short, of_long
 
 
 class _Seen(NamedTuple):
@@ -212,7 +229,7 @@ class _Signals:
 
     def worth(self) -> list[Floats]:
         corpus = self._corpus
-        age = np.maximum(self._asked.now - corpus.valid_at.rows, 0.0)
+        age = np.maximum(self._asked.moment.timestamp() - corpus.valid_at.rows, 0.0)
         return [
             np.log1p(np.minimum(corpus.words.rows, FULL_LENGTH)),
             corpus.only_asks.rows,
@@ -285,6 +302,11 @@ def _best_of_group(values: Floats, groups: npt.NDArray[np.int32], size: int) -> 
     best = np.full(size, -np.inf, np.float32)
     np.maximum.at(best, groups, values)
     return best[groups]
+
+
+def rarity_of(frequency: npt.NDArray[np.integer], total: int) -> Floats:
+    """Of words that so many of the texts have."""
+    return np.log(1 + (total - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
 
 
 def bm25(counts: Floats, words: Floats, rarity: Floats) -> Floats:

@@ -45,15 +45,16 @@ def trust_of(memory: StoredMemory, tool_name: str | None) -> Role:
     return memory.role or ("tool" if tool_name else "user")
 
 
-def flags_of(memory: StoredMemory) -> tuple[Flag, ...]:
+def flags_of(memory: StoredMemory, orders: bool) -> tuple[Flag, ...]:
+    """`orders`: whether its text does, see `is_order`."""
     found: list[Flag] = []
-    if _orders(memory.text):
+    if orders:
         found.append("instruction")
     if memory.sanitised:
         found.append("sanitised")
     return tuple(found)
 
 
-def _orders(text: str) -> bool:
+def is_order(text: str) -> bool:
     plain = " ".join(text[:LOOKED_AT].casefold().split())
     return any(pattern.search(plain) for signs, pattern in _ORDERS if any(sign in plain for sign in signs))

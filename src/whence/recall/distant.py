@@ -1,0 +1,168 @@
+"""What an owner has beyond what is held here: found by the database, by likeness and by words.
+
+Whoever has more memories than can be compared one by one gets an index of them, all but the newest, which a job fills.
+The newest are held as everybody's are, so what was told a moment ago is always compared. Of the others, the likest ones
+and those with the rarest words of the question are read, and then compared with what is held as if they were held too.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
+from whence.db.queries import load
+from whence.memory import beginnings_of
+from whence.recall.corpus import Corpus, Floats
+from whence.recall.scoring import Asked, rarity_of
+from whence.recall.words import Word, words
+from whence.wire import Recall
+
+INDEXED_FROM = 20_000
+"""Memories of one owner from which on they are indexed."""
+NEWEST = 2_000
+"""These are held, and not indexed."""
+CANDIDATES = 100
+"""Of each kind that are read for a question."""
+RARE = 0.001
+"""The share of texts up to which a word is rare enough to be looked for by itself."""
+SEEN = 0.02
+"""The same for two words together."""
+BATCH_MEMORIES = 500
+RUN_MEMORIES = 50_000
+"""Of a workspace in one job; then others have their turn."""
+
+_SQL = load("whence.recall")
+# The likest come out of the index in order. So long as it has to pass over those of others, it goes on.
+_SETTINGS = (
+    "SET LOCAL enable_sort = off; SET LOCAL hnsw.ef_search = 200; SET LOCAL hnsw.iterative_scan = relaxed_order;"
+    " SET LOCAL hnsw.max_scan_tuples = 100000"
+)
+
+
+class Distant:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def reaches(self, scope: Scope, owner: str) -> int:
+        """The position up to which an owner's memories are indexed; 0 where they are not."""
+        async with self._database.transaction(scope) as tx:
+            return await _reaches(tx, scope, owner)
+
+    async def begin(self, workspace_id: str, owner: str) -> None:
+        """Indexes the first ones; the job goes on with who has begun."""
+        await self._fill(Scope(workspace_id), owner)
+
+    async def due(self) -> list[str]:
+        """Workspaces in which somebody has begun."""
+        async with self._database.transaction(EVERY_WORKSPACE) as tx:
+            return [row[0] for row in await (await tx.execute(_SQL["indexed_workspaces"])).fetchall()]
+
+    async def fill(self, workspace_id: str) -> bool:
+        """Indexes what has become old enough. Whether there may be more. Any number may run at once."""
+        scope, done = Scope(workspace_id), 0
+        async with self._database.transaction(scope) as tx:
+            owners = [row[0] for row in await (await tx.execute(_SQL["indexed_owners"], scope.values())).fetchall()]
+        for owner in owners:
+            while added := await self._fill(scope, owner):
+                done += added
+                if done >= RUN_MEMORIES:
+                    return True
+        return False
+
+    async def _fill(self, scope: Scope, owner: str) -> int:
+        """One batch; how many memories it has looked at."""
+        async with self._database.transaction(scope) as tx:
+            values = scope.values(owner=owner, newest=NEWEST, limit=BATCH_MEMORIES)
+            rows = await (await tx.execute(_SQL["texts_to_index"], values, binary=True)).fetchall()
+            if not rows:
+                return 0
+            terms = [sorted({term_of(scope.workspace_id, owner, word.stem) for word in words(row[1])}) for row in rows]
+            ends = np.cumsum([len(each) for each in terms])
+            made = {
+                "ids": [row[0] for row in rows],
+                "terms": [term for each in terms for term in each],
+                "first": [1, *(ends[:-1] + 1).tolist()],
+                "last": ends.tolist(),
+            }
+            await tx.execute(_SQL["add_to_index"], scope.values(**made))
+        return len(rows)
+
+    async def found(
+        self, scope: Scope, owner: str, question: Asked, asked: Recall, held: Corpus, also: Sequence[UUID] | None = None
+    ) -> tuple[int, list[tuple[Any, ...]]]:
+        """How far the index reaches, and entries out of it that may answer the question. `held` says how rare words
+        are. `also` is given where another time is asked about than now: what holds then, as far as it is known."""
+        lexical, together = _telling(question.words, held)
+        values = scope.values(
+            owner=owner,
+            agent=asked.agent,
+            tiers=None if asked.tiers is None else list(asked.tiers),
+            kinds=None if asked.kinds is None else list(asked.kinds),
+            session_id=asked.session_id,
+            sessions=None if asked.sessions is None else list(asked.sessions),
+            beginnings=beginnings_of(asked),
+            words=[term_of(scope.workspace_id, owner, word.stem) for word, _ in lexical],
+            weights=[weight for _, weight in lexical],
+            together=[term_of(scope.workspace_id, owner, word.stem) for word in together],
+            now=question.moment if also is None else None,
+            ids=list(also or ()),
+            limit=CANDIDATES,
+        )
+        rows: list[tuple[Any, ...]] = []
+        async with self._database.transaction(scope) as tx:
+            reaches = await _reaches(tx, scope, owner)
+            if not reaches:
+                return 0, []
+            if also:
+                rows += await (await tx.execute(_SQL["entries_by_id"], values, binary=True)).fetchall()
+            if lexical:
+                rows += await (await tx.execute(_SQL["distant_with_words"], values, binary=True)).fetchall()
+            await tx.execute(_SETTINGS, prepare=False)
+            for embedder, vector in question.vectors.items():
+                values |= {"embedder": embedder, "vector": _written(vector)}
+                rows += await (await tx.execute(_like(len(vector)), values, binary=True, prepare=True)).fetchall()
+        by_id = {row[0]: row for row in rows if row[0] not in held.place}
+        return reaches, sorted(by_id.values(), key=lambda row: row[1])
+
+
+async def _reaches(tx: Tx, scope: Scope, owner: str) -> int:
+    row = await (await tx.execute(_SQL["index_reaches"], scope.values(owner=owner))).fetchone()
+    return row[0] if row else 0
+
+
+def _telling(asked: Sequence[Word], held: Corpus) -> tuple[list[tuple[Word, float]], list[Word]]:
+    """The words to look for, each with what it weighs: the rare ones; where there are none, those of which the two
+    rarest stand together."""
+    counts = [0 if (term := held.terms.get(word.stem)) is None else len(held.postings.of(term)[0]) for word in asked]
+    size = max(len(held.passage_words), 1)
+    weights = rarity_of(np.array(counts), size).tolist()
+    ranked = sorted(zip(asked, counts, weights, strict=True), key=lambda each: each[1])
+    rare = [(word, weight) for word, count, weight in ranked if count <= RARE * size]
+    if rare:
+        return rare, []
+    seen = [(word, weight) for word, count, weight in ranked if count <= SEEN * size]
+    return (seen, [word for word, _ in seen[:2]]) if len(seen) > 1 else ([], [])
+
+
+def term_of(workspace_id: str, owner: str, stem: str) -> int:
+    """A number for a word of an owner, so that no list in the index is of several owners' memories."""
+    return _term_of(f"{workspace_id}\x1f{owner}\x1f{stem}")
+
+
+@lru_cache(maxsize=50_000)
+def _term_of(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
+
+
+@lru_cache(maxsize=16)
+def _like(dimension: int) -> bytes:
+    """An index is of vectors of one length, which stands in the statement."""
+    return _SQL["distant_like"].replace(b"256", b"%d" % dimension)
+
+
+def _written(vector: Floats) -> str:
+    return f"[{','.join(map(str, vector.tolist()))}]"
