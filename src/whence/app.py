@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -46,10 +46,6 @@ from whence.recall.behind import Behind
 from whence.recall.distant import Distant
 from whence.settings import Settings
 
-if TYPE_CHECKING:
-    # It needs an HTTP client, which takes longer to import than most commands take to run.
-    from whence.models.language import LanguageModel
-
 DEFAULT_WORKSPACE: Final = "default"
 
 
@@ -64,8 +60,6 @@ class App:
     recaller: Recaller
     assembler: Assembler
     chats: Chats
-    language_model: "LanguageModel | None"
-    """Where a setting names one."""
     behind: Behind
     distant: Distant
     reembedding: Reembedding
@@ -141,7 +135,6 @@ async def open_app(
                     recaller=recaller,
                     assembler=Assembler(database, clock, workflows, recaller, behind),
                     chats=Chats(database, ledger, clock, memory, recaller, queue, extractor),
-                    language_model=language_model,
                     behind=behind,
                     distant=distant,
                     reembedding=Reembedding(database, memory, clock, registry),

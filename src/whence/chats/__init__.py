@@ -108,6 +108,10 @@ class Chats:
         self._own = Own(ledger, clock, memory.profiles)
         self._room = asyncio.Semaphore(STORED_AT_ONCE)
 
+    @property
+    def is_model_failing(self) -> bool:
+        return self._extractor.is_failing
+
     # --- add --------------------------------------------------------------------------------------------------------
 
     async def add(self, chat: Chat, messages: Sequence[Message]) -> Added:

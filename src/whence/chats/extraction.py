@@ -61,6 +61,11 @@ class Extractor(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether it did not answer when it was asked last."""
+        ...
+
     async def extract(self, heard: Sequence[Heard]) -> Extraction: ...
 
 
@@ -68,6 +73,10 @@ class ByRules:
     @property
     def name(self) -> str:
         return rules.NAME
+
+    @property
+    def is_failing(self) -> bool:
+        return False
 
     async def extract(self, heard: Sequence[Heard]) -> Extraction:
         return Extraction([Drawn(each, found) for each in heard for found in rules.statements(each.text)], [])
@@ -124,6 +133,10 @@ class ByModel:
     @property
     def name(self) -> str:
         return self._model.name
+
+    @property
+    def is_failing(self) -> bool:
+        return self._model.is_failing
 
     async def extract(self, heard: Sequence[Heard]) -> Extraction:
         drawn: list[Drawn] = []

@@ -29,7 +29,7 @@ async def health(app: TheApp) -> Health:
     failing = await _silent(app) or await _behind(app)
     if app.memory.is_embedder_failing:
         failing["embedder"] = "did not answer when it was asked last"
-    if app.language_model is not None and app.language_model.is_failing:
+    if app.chats.is_model_failing:
         failing["language_model"] = "did not answer when it was asked last"
     return Health("degraded" if failing else "ok", __version__, failing)
 
