@@ -1,6 +1,8 @@
 """The memory gateway over HTTP, as an agent's program sees it."""
 
 import asyncio
+import statistics
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -345,6 +347,38 @@ def test_missing_and_foreign_memories_are_told_alike(ann: Gateway, bob: Gateway)
         assert set(answers[0].headers) == set(answers[1].headers)
     assert bob.texts("boat") == ["Bob has a boat"]
     assert ann.call("delete", id="no-uuid", session_id="chat:1").json()["errors"][0]["field"] == "id"
+
+
+def test_missing_and_foreign_take_the_same_time(ann: Gateway, bob: Gateway) -> None:
+    """By the median of some pairs, which take turns: what one of them waits for is waited for by the other."""
+    [foreign] = bob.add(message("Bob has a boat", sender="bob"))["memory_ids"]
+    keyed = {"user_id": "ann", "user_key": ann.user_key, "session_id": "chat:1"}
+    wrong = ann.user_key[:-6] + "AAAAAA"
+    pairs = (
+        ("delete", {**keyed, "id": foreign}, lambda: {**keyed, "id": str(uuid.uuid4())}),
+        ("flush", {**keyed, "user_key": wrong}, lambda: {**keyed, "user_id": "nobody", "user_key": wrong}),
+    )
+    for verb, one, other in pairs:
+        taken: tuple[list[float], list[float]] = ([], [])
+        for number in range(80):
+            body = other() if number % 2 else one
+            started = time.perf_counter()
+            ann.http.post(f"/memories/{verb}", json=body)
+            taken[number % 2].append(time.perf_counter() - started)
+        first, second = map(statistics.median, taken)
+        assert max(first, second) < 1.5 * min(first, second) + 0.002
+
+
+def test_an_erased_user_begins_anew(ann: Gateway, admin: httpx.Client) -> None:
+    told = message("I live in Lyon")
+    [memory_id] = ann.add(told)["memory_ids"]
+    ann.done("flush", session_id="chat:1")
+    assert admin.post("/v1/erasures", json={"subject_id": "ann"}).status_code == 200
+    assert ann.search("Lyon") == []
+    added = ann.add(told)
+    assert added["status"] == "stored"
+    assert added["memory_ids"] != [memory_id]
+    assert ann.done("flush", session_id="chat:1")["status"] == "extracted"
 
 
 # No loop

@@ -20,7 +20,8 @@ CUT = "[…]"
 
 _BEFORE = r"(?:(?<=^)|(?<=[\s\"'“”‘’«»(\[{:>*_`-]))"
 _AFTER = r"(?=$|\s*$|\s*\n|[\"'“”‘’«»)\]}<*_`]|[.!?;,:](?:\s|$|[\"'”’»)]))"
-_LABELS = re.compile(r"\[[^\]]*\]|\([^)]*\)|^[\s>*•#-]*(?:\d+[.)])?\s*(?:[\w .#/-]{0,40}:)?")
+_BRACKETS = re.compile(r"\[[^\]]*\]|\([^)]*\)")
+_LABEL = re.compile(r"^[\s>*•#-]*(?:\d+[.)])?\s*(?:[\w .#/-]{0,40}:)?")
 _WORD = re.compile(r"\w")
 _ENDS = (".", "!", "?", "…", '"', "'", "”", "’")
 
@@ -74,7 +75,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 def _without_labels(text: str) -> str:
     """Lines that only say what was given back there go with it."""
     lines = [
-        line for line in text.split("\n") if CUT not in line or _WORD.search(_LABELS.sub("", line.replace(CUT, "")))
+        line for line in text.split("\n") if CUT not in line or _WORD.search(_LABEL.sub("", _BRACKETS.sub("", line)))
     ]
     left = "\n".join(lines).strip()
     return left if _WORD.search(left.replace(CUT, "")) else ""
