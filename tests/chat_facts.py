@@ -1,6 +1,6 @@
 """Messages as people write them, each with what it says of who wrote it: what extraction is measured on.
 
-Written before the rules were tuned on them, and kept: those that rules do not understand are here too.
+Those that the rules do not understand are here too, so that what is measured is not just what they were written for.
 """
 
 LABELLED: list[tuple[str, set[str]]] = [

@@ -112,6 +112,8 @@ def test_a_malformed_file_is_one_line(tmp_path: Path, elsewhere: dict[str, str])
         (("--url", "http://127.0.0.1:1", "--key", "k"), "say --yes"),
         (("--url", "http://127.0.0.1:1", "--key", "k", "--yes", "--embedder", "wordllama"), "a server has its own"),
         (("--limit", "0"), "--limit"),
+        (("--through", "magic"), "--through is remember or gateway"),
+        (("--through", "gateway", "--method", "words"), "the gateway is measured by full and bm25"),
     ],
 )
 def test_what_does_not_go_together_is_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
@@ -121,6 +123,18 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, options: tuple[str
 
 
 @pytest.mark.skipif("embedder" not in Settings.model_fields, reason="there is one embedder")
+def test_the_memory_gateway_is_measured_in_the_same_way(tmp_path: Path, elsewhere: dict[str, str]) -> None:
+    path = written(tmp_path, locomo())
+    direct, through = (
+        json.loads(whence("eval", path, "--json", "--through", calls, **elsewhere).stdout)
+        for calls in ("remember", "gateway")
+    )
+    assert (direct["through"], through["through"]) == ("remember", "gateway")
+    assert through["dataset"] == direct["dataset"]
+    figures = [each["methods"]["full"]["by_turn"]["all"]["figures"]["recall@50"]["mean"] for each in (direct, through)]
+    assert figures[0] == figures[1]
+
+
 def test_an_embedder_is_chosen_as_by_the_setting(tmp_path: Path, elsewhere: dict[str, str]) -> None:
     path = written(tmp_path, locomo())
     done = whence("eval", path, "--embedder", "wordllama", "--json", **elsewhere, WHENCE_EMBEDDER="onnx:none")

@@ -270,6 +270,26 @@ async def test_a_person_is_exported_and_erased(administrator: Any, ann: Any, tmp
         await administrator.payload(sent.event_id)
 
 
+async def test_chats(administrator: Any, ann: Any) -> None:
+    made = await administrator.add_user("zoe")
+    assert (type(made), made.user_key.startswith("uk_")) == (wire.UserMade, True)
+    assert (await administrator.add_user("zoe")).user_key is None
+    said = {"sender_id": "ann", "role": "user", "timestamp": 1_772_000_000_000, "content": "I live in Lyon"}
+    added = await ann.add_messages("chat:1", [said], app_id="shop")
+    assert (type(added), added.status) == (wire.Added, "stored")
+    as_struct = wire.Message("ann", "user", 1_772_000_000_000, "I live in Lyon")
+    assert (await ann.add_messages("chat:1", [as_struct], app_id="shop")).memory_ids == added.memory_ids
+    flushed = await ann.flush("chat:1", app_id="shop")
+    assert [fact.quote for fact in flushed.facts] == ["I live in Lyon"]
+    found = await ann.search("Lyon", ["current_chat"], conversation_id="1", top_k=5, app_id="shop")
+    assert {result.text for result in found.results} == {"I live in Lyon", "ann lives in Lyon"}
+    assert (await administrator.search("Lyon", ["all_user_memory"], user_id="ann")).results == []
+    done = await ann.override_memory(added.memory_ids[0], "chat:1", "I live in Metz", app_id="shop")
+    assert (done.superseded, len(done.forgotten)) == (added.memory_ids[0], 1)
+    assert (await ann.delete_memory(done.id, "chat:1", app_id="shop")).id == done.id
+    assert (await ann.search("live", ["all_user_memory"], app_id="shop")).results == []
+
+
 async def test_health(ann: Any) -> None:
     health = await ann.health()
     assert (type(health), health.status) == (wire.Health, "ok")

@@ -18,6 +18,7 @@ from whence.errors import NotFound, Overloaded, Unavailable
 from whence.ledger import coalesce
 from whence.ledger.append import Entry
 from whence.ledger.coalesce import ENCODED_WAITERS, LARGE_BATCH_EVENTS, Coalescer
+from whence.ledger.effects import OwnEvent
 
 
 def commits(app: App) -> float:
@@ -236,3 +237,42 @@ async def test_a_client_that_gives_up_does_not_undo_its_neighbours(app: App, wor
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(results[3], asyncio.CancelledError)
     assert all(isinstance(result, list) for n, result in enumerate(results) if n != 3)
+
+
+async def test_what_is_to_be_stored_together_is_stored_or_refused_as_a_whole(app: App, workspace: Workspace) -> None:
+    """Beside others, which do not suffer for it."""
+
+    def own(*subjects: str) -> list[OwnEvent]:
+        return [OwnEvent(event(user_id=subject, subject_id=subject), b"{}") for subject in subjects]
+
+    good, bad, plain = own("ann", "ann", "ann"), own("bob", "bob", "cut\x00off", "bob"), own("eve")
+    outcomes = await asyncio.gather(
+        app.ledger.record_all(workspace.workspace_id, good),
+        app.ledger.record_all(workspace.workspace_id, bad),
+        app.ledger.record(workspace.workspace_id, plain),
+        return_exceptions=True,
+    )
+    assert [outcome.status for outcome in outcomes[0]] == 3 * ["accepted"]
+    assert isinstance(outcomes[1], Exception) or {outcome.status for outcome in outcomes[1]} == {"rejected"}
+    assert [outcome.status for outcome in outcomes[2]] == ["accepted"]
+    again = await app.ledger.record_all(workspace.workspace_id, [*good, *own("ann")])
+    assert [outcome.status for outcome in again] == [*3 * ["duplicate"], "accepted"]
+
+
+@pytest.mark.parametrize(
+    ("marks", "middle"),
+    [
+        ("....", 2),
+        ("aaaa", None),
+        ("aabb", 2),
+        ("abbb", 1),
+        ("aaab", 3),
+        ("a.bb", 2),
+        (".aaaa", 1),
+        ("a", None),
+        (".", None),
+    ],
+)
+def test_groups_are_halved_beside_what_is_to_be_stored_together(marks: str, middle: int | None) -> None:
+    named = {mark: uuid.uuid4() for mark in set(marks) - {"."}}
+    assert coalesce._middle([Entry(event(), together=named.get(mark)) for mark in marks]) == middle

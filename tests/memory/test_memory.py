@@ -100,7 +100,7 @@ async def test_a_page_is_read_by_the_index_and_not_by_looking_at_all(
         await app.memory.remember_all(workspace.user("ann"), notes)
     scope = Scope(workspace.workspace_id, who)
     name = "memories_held" if who is None else "memories_held_by_user"
-    unasked = ("agent", "tiers", "kinds", "session_id", "run_id", "known_at")
+    unasked = ("agent", "tiers", "kinds", "session_id", "sessions", "beginnings", "run_id", "known_at")
     facts = ("subject", "subject_key", "predicate", "predicate_key")
     filters = ("speaker", "role", "world", "since", "until")
     values = dict.fromkeys((*unasked, *facts, *filters)) | {
@@ -652,3 +652,23 @@ async def test_a_given_embedding_is_kept_beside_the_memory(app: App, workspace: 
     assert [round(float(value), 3) for value in rows[given.memory_id][1].strip("[]").split(",")] == [0.6, 0.8]
     assert rows[made.memory_id][0] == "wordllama-l2-supercat-256"
     assert rows[made.memory_id][2] == 256
+
+
+async def test_a_memory_says_where_in_its_source_it_is_said(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    source = await app.memory.remember(ann, note("Grüße aus Lyon", kind="episodic"))
+    fact = await app.memory.remember(ann, note("Ann is in Lyon", derived_from=(source.memory_id,), byte_range=(12, 16)))
+    [told] = (await app.memory.explain(ann.scope, fact.memory_id)).sources
+    assert (told.byte_range, told.quote) == ((12, 16), "Lyon")
+    await app.memory.forget(ann, source.memory_id)
+    [told] = (await app.memory.explain(ann.scope, fact.memory_id)).sources
+    assert (told.byte_range, told.quote) == ((12, 16), None)
+    for wrong in (
+        {"byte_range": (0, 4)},
+        {"byte_range": (4, 4)},
+        {"byte_range": (-1, 4)},
+        {"byte_range": (0, 1 << 30)},
+    ):
+        sources = {} if wrong["byte_range"] == (0, 4) else {"derived_from": (source.memory_id,)}
+        with pytest.raises(InvalidInput, match="byte_range"):
+            await app.memory.remember(ann, note("Ann", **wrong, **sources))

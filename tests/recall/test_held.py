@@ -20,7 +20,6 @@ async def test_what_is_held_is_read_again_only_while_its_vectors_are_being_repla
     current = app.recaller._corpora  # pyright: ignore[reportPrivateUsage]
     assert current.of(ann.scope)[0] is current.of(ann.scope)[0]
     assert current.of(ann.scope)[0].is_loaded
-    words = app.recaller._words  # pyright: ignore[reportPrivateUsage]
-    replacing = Corpora(app.database, app.distant, words, "another embedder")
+    replacing = Corpora(app.database, app.distant, app.recaller.built_in, "another embedder")
     await replacing.load(ann.scope, before := replacing.of(ann.scope)[0])
     assert replacing.of(ann.scope)[0] is not before

@@ -558,3 +558,24 @@ async def test_feedback_on_what_was_no_hit_or_is_not_ones_own_is_refused(
             await app.recaller.feedback(who, recall_id, Feedback(helpful=(mine,)))
     assert await stored(app, ann) == before
     assert await importance(app, ann, mine) == 0.5
+
+
+async def test_only_sessions_that_are_named_or_begin_so_are_searched(app: App, ann: Principal) -> None:
+    for session in ("chat:1", "chat:10", "resource://ann/a", "resource://ann/b"):
+        await app.memory.remember(ann, told(f"The boat of {session}", session_id=session))
+    await app.memory.remember(ann, told("The boat of nobody"))
+
+    async def found(*sessions: str, **more: Any) -> set[str | None]:
+        hits = (await app.recaller.recall(ann, Recall(query="boat", sessions=sessions, **more))).hits
+        return {hit.session_id for hit in hits}
+
+    for more in ({}, {"as_of": datetime.now(UTC)}):
+        assert await found("chat:1", **more) == {"chat:1"}
+        assert await found("chat:1", "resource://*", **more) == {"chat:1", "resource://ann/a", "resource://ann/b"}
+        assert await found("chat:1*", **more) == {"chat:1", "chat:10"}
+        assert await found("chat:2", **more) == set()
+    newest = (await app.recaller.recall(ann, Recall(sessions=("resource://*",)))).hits
+    assert [hit.session_id for hit in newest] == ["resource://ann/b", "resource://ann/a"]
+    for wrong in ((), ("",), ("x",) * 101):
+        with pytest.raises(InvalidInput, match="sessions"):
+            await app.recaller.recall(ann, Recall(query="boat", sessions=wrong))
