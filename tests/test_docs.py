@@ -537,6 +537,22 @@ def test_curl_commands_of_the_how_to_pages_answer(reader: Reader) -> None:
         assert "code" not in answer
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="not every machine has curl")
+def test_the_walk_through_the_memory_gateway_does_what_it_says(reader: Reader) -> None:
+    commands = [block for block in blocks(text_of("how-to/use-the-memory-gateway.md"), "sh") if "curl" in block]
+    user, added, found, flushed, at_last = (
+        json.loads(reader.run("sh", "-ec", block.replace(DEFAULT_URL, reader.server.url))) for block in commands
+    )
+    assert user["user_key"]
+    assert (added["status"], added["message_count"]) == ("stored", 2)
+    assert any("peanuts" in result["text"] for result in found["results"])
+    facts = {fact["text"] for fact in flushed["facts"]}
+    assert facts == {"ann lives in Lyon", "ann is allergic to peanuts"}
+    for fact in facts:
+        assert f'"{fact}"' in text_of("how-to/use-the-memory-gateway.md")
+    assert "ann is allergic to peanuts" in {result["text"] for result in at_last["results"]}
+
+
 def test_the_name_of_a_key_file_is_computed_as_documented(reader: Reader, app: App) -> None:
     keys = reader.home / ".whence" / "keys"
     keys.mkdir()

@@ -86,3 +86,21 @@ async def test_nothing_waits_for_what_is_not_behind(app: App, ann: Principal) ->
     await app.behind.settled()
     with pytest.raises(NotFound):
         await app.recaller.recalled(ann.scope, uuid4())
+
+
+async def test_who_waits_is_not_held_up_by_what_is_answered_meanwhile(app: App, ann: Principal) -> None:
+    """As when others go on searching in the same workspace while messages are added."""
+    ended = False
+
+    async def others() -> None:
+        while not ended:
+            await app.recaller.recall(ann, Recall(query="tea"))
+
+    busy = [asyncio.create_task(others()) for _ in range(4)]
+    await asyncio.sleep(0.1)
+    try:
+        async with asyncio.timeout(10):
+            await app.behind.settled(ann.workspace_id)
+    finally:
+        ended = True
+        await asyncio.gather(*busy)

@@ -24,6 +24,8 @@ class Behind:
         self._waiting: dict[str, list[OwnEvent]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ids: dict[UUID, str] = {}
+        self._stored: dict[str, asyncio.Event] = {}
+        """Of each workspace that somebody waits for: set when the next of its events are stored, or lost."""
         self._hurry = asyncio.Event()
         """Set while somebody waits for what is behind."""
         self._lost = Counter(
@@ -41,21 +43,19 @@ class Behind:
 
     async def wait(self, event_id: UUID) -> None:
         """Until it is recorded, where this process is about to."""
-        while event_id in self._ids:
-            await self._now(self._tasks[self._ids[event_id]])
+        while (workspace_id := self._ids.get(event_id)) is not None:
+            stored = self._stored.setdefault(workspace_id, asyncio.Event())
+            self._hurry.set()
+            try:
+                await stored.wait()
+            finally:
+                self._hurry.clear()
 
     async def settled(self, workspace_id: str | None = None) -> None:
-        """Until all that was answered by now is recorded, of one workspace or of all."""
-        for named, task in list(self._tasks.items()):
-            if workspace_id in (None, named):
-                await self._now(task)
-
-    async def _now(self, task: asyncio.Task[None]) -> None:
-        self._hurry.set()
-        try:
-            await asyncio.wait([task])
-        finally:
-            self._hurry.clear()
+        """Until all that was answered by now is recorded, of one workspace or of all. Who answers more meanwhile does
+        not hold this up."""
+        for event_id in [event_id for event_id, named in self._ids.items() if workspace_id in (None, named)]:
+            await self.wait(event_id)
 
     async def _store(self, workspace_id: str) -> None:
         """Until nothing waits. Who asked has the answer already; what is left where it fails is to say so."""
@@ -72,10 +72,18 @@ class Behind:
                     # Whatever it was: what comes next is to be recorded all the same.
                     lost, why = len(events), type(error).__name__
                 finally:
-                    for own in events:
-                        del self._ids[own.event.event_id]
+                    self._tell(workspace_id, events)
                 if lost:
                     self._lost.inc(lost)
                     _log.error("not_recorded", workspace_id=workspace_id, events=lost, error=why)
         finally:
             del self._tasks[workspace_id]
+            self._tell(workspace_id, self._waiting.pop(workspace_id, []))
+
+    def _tell(self, workspace_id: str, events: list[OwnEvent]) -> None:
+        """Whoever waits for one of them need not any more."""
+        for own in events:
+            del self._ids[own.event.event_id]
+        stored = self._stored.pop(workspace_id, None)
+        if stored is not None:
+            stored.set()
