@@ -41,6 +41,7 @@ from whence.queue import Queue
 from whence.recall import Recaller
 from whence.recall.assembly import Assembler
 from whence.recall.behind import Behind
+from whence.resources import Resources
 from whence.settings import Settings
 
 DEFAULT_WORKSPACE: Final = "default"
@@ -69,6 +70,7 @@ class App:
     retention: Retention
     erasures: Erasures
     exports: Exports
+    resources: Resources
     registry: CollectorRegistry
     purge: Callable[[], Awaitable[None]] | None = field(repr=False)
     """Rewrites the files of the database, where it is ours."""
@@ -114,6 +116,7 @@ async def open_app(
             behind = Behind(ledger, registry)
             recaller = Recaller(database, ledger, clock, memory, built_in, behind)
             archive = Archive(settings.archive_path, database, ledger)
+            resources = Resources(database, ledger, memory, clock)
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
                 yield App(
@@ -138,11 +141,13 @@ async def open_app(
                     retention=retention.measured(registry),
                     erasures=Erasures(database, ledger, memory, projector, clock),
                     exports=Exports(database, ledger, projector, clock),
+                    resources=resources,
                     registry=registry,
                     purge=None if settings.database_url else partial(_purge, logins.owner, settings, clock),
                     stopping=asyncio.Event(),
                 )
             finally:
+                await resources.close()
                 await behind.settled()
                 await ledger.close()
                 embedder.close()

@@ -155,6 +155,9 @@ class Recaller:
                 for held, newer in zip(everything, fresh, strict=True):
                     async with held.turn:
                         await add(held.corpus, newer)
+                    if len(newer) == MAX_RANKED:
+                        # There is more than a look brings, such as a long document.
+                        await self._corpora.load(scope, held)
                 if not is_current:
                     # Once: what is told meanwhile was told after the question.
                     is_current = all(len(newer) < MAX_RANKED for newer in fresh)
