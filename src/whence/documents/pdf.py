@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pypdf import PdfReader
-from pypdf.errors import PyPdfError
+from pypdf.errors import LimitReachedError, PyPdfError
 
 from whence.documents import Block, Blocks, File, Place, Unreadable
 from whence.documents.texts import plain
@@ -47,7 +47,13 @@ def _pages(reader: PdfReader, count: int) -> Iterator[Block]:
     broken = 0
     for number in range(count):
         try:
-            text = reader.pages[number].extract_text()
+            page = reader.pages[number]
+            text = page.extract_text()
+            if not text:
+                # The library passes over what is too large, which is to be told.
+                page.get_contents()
+        except LimitReachedError:
+            raise Unreadable("unpacks to more than a document does") from None
         except _BROKEN:
             broken += 1
             continue

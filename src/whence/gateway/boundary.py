@@ -24,6 +24,10 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 # Everything else needs a key, so that a new route is closed until somebody decides otherwise.
 PUBLIC_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/metrics", "/openapi.json"})
 
+# The gateway's calls may have it in their body, and look there themselves where there is none in the header.
+KEY_IN_BODY = frozenset({("POST", "/resources")})
+NO_KEY = "this needs a key: send the header `Authorization: Bearer <key>`"
+
 # Lasts as long as its client likes, which says nothing about how fast we are.
 STREAM_PATH = "/v1/events/stream"
 
@@ -72,7 +76,7 @@ class Boundary:
                 self._record(scope, status, time.perf_counter() - started)
 
     async def _authenticated(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] not in PUBLIC_PATHS:
+        if scope["path"] not in PUBLIC_PATHS and not _has_key_in_body(scope):
             try:
                 scope["auth"] = bearer_key(_header(scope, b"authorization").decode("latin-1"))
                 scope["user"] = await self._identity.authenticate(scope["auth"])
@@ -105,7 +109,7 @@ class Boundary:
 def bearer_key(authorization: str) -> str:
     kind, _, key = authorization.partition(" ")
     if kind.lower() != "bearer" or not key:
-        raise Unauthenticated("this needs a key: send the header `Authorization: Bearer <key>`")
+        raise Unauthenticated(NO_KEY)
     return key.strip()
 
 
@@ -113,6 +117,10 @@ def _request_id(scope: Scope) -> bytes:
     """The caller's own, where it is one that can safely be written in a log."""
     given = _header(scope, b"x-request-id")
     return given if _REQUEST_ID_FORM.fullmatch(given) else secrets.token_hex(8).encode()
+
+
+def _has_key_in_body(scope: Scope) -> bool:
+    return (scope["method"], scope["path"]) in KEY_IN_BODY and not _header(scope, b"authorization")
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

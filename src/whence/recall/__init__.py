@@ -102,6 +102,9 @@ class Recaller:
     def forget(self, workspace_id: str) -> None:
         self._corpora.forget(workspace_id)
 
+    def forget_session(self, workspace_id: str, session_id: str) -> None:
+        self._corpora.end_session(workspace_id, session_id)
+
     # --- recall -----------------------------------------------------------------------------------------------------
 
     async def recall(self, principal: Principal, asked: Recall, within: str | None = None) -> Recalled:

@@ -75,6 +75,13 @@ class Corpora:
         for name in [name for name in self._held if name[0] == workspace_id]:
             del self._held[name]
 
+    def end_session(self, workspace_id: str, session_id: str) -> None:
+        """All of a session was forgotten at once."""
+        for (workspace, _), held in self._held.items():
+            if workspace == workspace_id:
+                codes = [code for (_, name), code in held.corpus.sessions.items() if name == session_id]
+                held.corpus.gone.rows[np.isin(held.corpus.session.rows, codes)] = True
+
     def weigh(self, workspace_id: str, importance: Mapping[UUID, float]) -> None:
         """Memories have become more or less important."""
         for (workspace, _), held in self._held.items():

@@ -6,8 +6,8 @@ that the one before it has ended goes on where that one was: parts have ids that
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -23,7 +23,7 @@ from whence.db.queries import load
 from whence.documents import Chunk, Document, Unreadable
 from whence.documents.kinds import Kind, kind_of
 from whence.documents.process import Readers
-from whence.errors import FieldError, InvalidInput, NotFound, SetupError, Unavailable, UnsupportedMedia
+from whence.errors import FieldError, InvalidInput, NotFound, Overloaded, SetupError, Unavailable, UnsupportedMedia
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.append import lock_head
@@ -43,6 +43,8 @@ DOCUMENTS: Final = "documents"
 SCHEME: Final = "resource://"
 BATCH_CHUNKS = 250
 PROCESSED_AT_ONCE = 2
+MAX_RECEIVED_AT_ONCE = 32
+"""Uploads, each of which may fill a file on disk."""
 TAKEN_SECONDS = 30
 """After so long without a word, a file is taken to be left, and another process takes it up."""
 BEAT_SECONDS = 8.0
@@ -80,6 +82,7 @@ class Resources:
         self._readers = Readers()
         self._turns = asyncio.Semaphore(PROCESSED_AT_ONCE)
         self._running: dict[UUID, asyncio.Task[None]] = {}
+        self._received = 0
         self._profile = memory.profiles.named(DOCUMENTS)
         if self._profile.anchor != "user":
             raise SetupError(f"setting profiles.{DOCUMENTS}.anchor: must be user, whose documents they are")
@@ -90,6 +93,17 @@ class Resources:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+    @contextmanager
+    def receiving(self) -> Generator[None]:
+        """One of those uploads that there may be at once."""
+        if self._received >= MAX_RECEIVED_AT_ONCE:
+            raise Overloaded(f"{MAX_RECEIVED_AT_ONCE} documents are being received: try again in a moment")
+        self._received += 1
+        try:
+            yield
+        finally:
+            self._received -= 1
 
     # --- add --------------------------------------------------------------------------------------------------------
 
@@ -125,7 +139,10 @@ class Resources:
         """Of a file, for people: without folders, and without what must not be remembered."""
         last = file.name.replace("\\", "/").rpartition("/")[2]
         shown = "".join(sign for sign in last if sign.isprintable()).strip()
-        return sanitise(shown, self._profile.sanitise).text[:MAX_NAME_CHARACTERS] or "file"
+        stem, dot, suffix = shown.rpartition(".")
+        # By itself, because a number that runs into letters is none of anybody's.
+        cleaned = sanitise(stem, self._profile.sanitise).text + dot + sanitise(suffix, self._profile.sanitise).text
+        return cleaned[:MAX_NAME_CHARACTERS] or "file"
 
     async def _store(self, own: OwnEvent, file: File, same: dict[str, str]) -> Resource:
         """The file and the event that adds it, unless the same bytes were added meanwhile: then those."""
