@@ -89,6 +89,7 @@ def query(path: str) -> set[str]:
         (fields.MemoriesAsked, set(), query("/v1/memories")),
         (fields.RecallAsked, {"query"}, body("/v1/recall")),
         (fields.AssembleAsked, {"agent", "instance"}, body("/v1/assemble")),
+        (fields.ResourcesAsked, set(), query("/resources")),
         (fields.RunFields, {"agent", "instance"}, body("/v1/runs")),
         (fields.EpisodeFields, {"text"}, body("/v1/runs/{run_id}/episodes")),
         (fields.WorkflowsAsked, set(), query("/v1/workflows")),
