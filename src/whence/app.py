@@ -16,6 +16,7 @@ from whence.clock import Clock, system_clock
 from whence.crypto import LocalKeyProvider
 from whence.db import Database, embedded
 from whence.db.migrate import migrate, pending
+from whence.documents.process import Readers
 from whence.errors import Conflict, DatabaseError, SetupError
 from whence.graph import Graph
 from whence.graph.project import Projector
@@ -116,7 +117,7 @@ async def open_app(
             behind = Behind(ledger, registry)
             recaller = Recaller(database, ledger, clock, memory, built_in, behind)
             archive = Archive(settings.archive_path, database, ledger)
-            resources = Resources(database, ledger, memory, clock)
+            resources = Resources(database, ledger, memory, clock, Readers())
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
                 yield App(

@@ -35,6 +35,7 @@ _encode = msgspec.json.Encoder().encode
 # Rows that an event of the subject's made, found by its id.
 _BY_EVENT = {
     "memories.jsonl": "export_memories",
+    "resources.jsonl": "export_resources",
     "recalls.jsonl": "export_recalls",
     "sessions.jsonl": "export_sessions",
     "actions.jsonl": "export_actions",

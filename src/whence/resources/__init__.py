@@ -6,7 +6,7 @@ that the one before it has ended goes on where that one was: parts have ids that
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
@@ -74,12 +74,12 @@ def unseen(_done: int, _total: int) -> None:
 
 
 class Resources:
-    def __init__(self, database: Database, ledger: Ledger, memory: Memory, clock: Clock) -> None:
+    def __init__(self, database: Database, ledger: Ledger, memory: Memory, clock: Clock, readers: Readers) -> None:
         self._database = database
         self._ledger = ledger
         self._memory = memory
         self._clock = clock
-        self._readers = Readers()
+        self._readers = readers
         self._turns = asyncio.Semaphore(PROCESSED_AT_ONCE)
         self._running: dict[UUID, asyncio.Task[None]] = {}
         self._received = 0
@@ -249,14 +249,19 @@ class Resources:
         self, workspace_id: str, found: Resource, agent: str, kind: Kind, spool: Spool, on_progress: Progress
     ) -> None:
         work = _Work(workspace_id, found, agent)
-        task = asyncio.create_task(self._told(work, self._process(work, kind, spool, on_progress)))
-        self._running[found.resource_id] = task
-        task.add_done_callback(lambda _: self._running.pop(found.resource_id, None))
 
-    async def _told(self, work: "_Work", doing: Awaitable[None]) -> None:
+        def ended(_task: asyncio.Task[None]) -> None:
+            self._running.pop(found.resource_id, None)
+            # Also where it was cancelled before it began.
+            spool.close()
+
+        task = self._running[found.resource_id] = asyncio.create_task(self._watched(work, kind, spool, on_progress))
+        task.add_done_callback(ended)
+
+    async def _watched(self, work: "_Work", kind: Kind, spool: Spool, on_progress: Progress) -> None:
         """Nobody awaits it, so what goes wrong is told here; a worker takes the file up again."""
         try:
-            await doing
+            await self._process(work, kind, spool, on_progress)
         except Exception as error:
             tell_failure("reading of a resource", error, workspace=work.workspace_id)
 
@@ -277,34 +282,34 @@ class Resources:
             return False
         found = await self._find(scope, row[0])
         work = _Work(workspace_id, found, partition_agent(found.app_id, found.project_id))
-        spool = await self._uploaded(work)
-        kind = kind_of(spool.file, found.name, found.declared_type)
-        await self._process(work, kind, spool, unseen)
+        with Spool() as spool:
+            await self._restore(work, spool)
+            kind = kind_of(spool.file, found.name, found.declared_type)
+            await self._process(work, kind, spool, unseen)
         return True
 
-    async def _uploaded(self, work: "_Work") -> Spool:
+    async def _restore(self, work: "_Work", spool: Spool) -> None:
         """The file as it was stored, part by part."""
         scope, owner = Scope(work.workspace_id), work.found.user_id
         key = (await self._ledger.keys.ensure(work.workspace_id, {owner}))[owner]
-        spool, part = Spool(), 0
+        part = 0
         while True:
             values = {"workspace_id": work.workspace_id, "resource_id": work.found.resource_id, "part": part}
             async with self._database.transaction(scope) as tx:
                 row = await (await tx.execute(_SQL["part_of"], values, binary=True)).fetchone()
             if row is None:
-                return spool
+                return
             spool.write(key.open(_part_place(work.workspace_id, work.found.resource_id, part), row[0]))
             part += 1
 
     async def _process(self, work: "_Work", kind: Kind, spool: Spool, on_progress: Progress) -> None:
-        with spool:
-            async with self._at_it(work), self._turns:
-                try:
-                    document = await self._readers.read(spool.file, kind)
-                except Unreadable as error:
-                    await self._end(work, {"status": "failed", "reason": f"the file {error.reason}"})
-                else:
-                    await self._remember(work, document, on_progress)
+        async with self._at_it(work), self._turns:
+            try:
+                document = await self._readers.read(spool.file, kind)
+            except Unreadable as error:
+                await self._end(work, {"status": "failed", "reason": f"the file {error.reason}"})
+            else:
+                await self._remember(work, document, on_progress)
 
     @asynccontextmanager
     async def _at_it(self, work: "_Work") -> AsyncGenerator[None]:
