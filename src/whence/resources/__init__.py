@@ -50,7 +50,7 @@ TAKEN_SECONDS = 30
 BEAT_SECONDS = 8.0
 MAX_NAME_CHARACTERS = 200
 MAX_TYPE_CHARACTERS = 128
-BETWEEN_CHUNKS: Final = len(b"\n\n")
+_BETWEEN: Final = len(b"\n\n")
 
 Progress = Callable[[int, int], None]
 
@@ -434,7 +434,7 @@ class _Cut:
             self.kept += 1
             start = self._end
             end = start + len(drafted.text.encode())
-            self._end = end + BETWEEN_CHUNKS
+            self._end = end + _BETWEEN
             made.append((drafted, self._location(chunk, start, end)))
         return made
 
