@@ -26,7 +26,7 @@ from whence.memory.partitions import partition_agent
 from whence.memory.rebuild import rebuild
 from whence.resources import BATCH_CHUNKS, Resources
 from whence.settings import Settings
-from whence.wire import Recall, Resource
+from whence.wire import Recall, Remember, Resource
 
 
 class Long(Readers):
@@ -141,6 +141,23 @@ async def test_nothing_is_added_to_what_was_deleted(app: App, workspace: Workspa
     with pytest.raises(NotFound):
         await app.resources.get(ann.scope, other.resource_id)
     assert await is_same_when_replayed(app, workspace)
+
+
+async def test_what_another_process_deletes_does_not_stand_in_the_way_of_the_rest(
+    app: App, workspace: Workspace, data_dir: Path
+) -> None:
+    ann = workspace.user("ann")
+    await app.memory.remember(
+        ann, Remember(agent="gateway", tier="persistent", kind="semantic", text="Tea for part one")
+    )
+    many = resources_of(app, Long(1_500))
+    added, _ = await many.add(ann, file_of(b"A rose"))
+    await many.settled(ann.scope, added.resource_id)
+    asked = Recall(query="Part 7", agent="gateway", top_k=5)
+    async with open_app(Settings(data_dir=data_dir)) as other:
+        assert {hit.role for hit in (await other.recaller.recall(ann, asked)).hits} == {"document"}
+        await app.resources.delete(ann, added.resource_id)
+        assert [hit.text for hit in (await other.recaller.recall(ann, asked)).hits] == ["Tea for part one"]
 
 
 async def test_resources_follow_from_the_ledger(app: App, workspace: Workspace) -> None:

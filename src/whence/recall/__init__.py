@@ -165,6 +165,8 @@ class Recaller:
                     # Once: what is told meanwhile was told after the question.
                     is_current = all(len(newer) < MAX_RANKED for newer in fresh)
                     continue
+            if await self._corpora.sweep(scope, everything):
+                continue
             found = _held_among(ranked.order, rows)
             if len(found) >= asked.top_k or len(ranked.order) >= min(ranked.searched, MAX_RANKED):
                 break
@@ -278,6 +280,7 @@ class Recaller:
                 held.corpus.importance.rows[index] = memory.importance
             elif gone:
                 held.corpus.gone.rows[index] = True
+                held.found_gone += 1
         absent = places.keys() - seen
         for held in {id(places[memory_id][0]): places[memory_id][0] for memory_id in absent}.values():
             # Rows were removed, by an erasure perhaps: what is held is not to be searched again.

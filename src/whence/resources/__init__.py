@@ -141,8 +141,8 @@ class Resources:
         shown = "".join(sign for sign in last if sign.isprintable()).strip()
         stem, dot, suffix = shown.rpartition(".")
         # By itself, because a number that runs into letters is none of anybody's.
-        cleaned = sanitise(stem, self._profile.sanitise).text + dot + sanitise(suffix, self._profile.sanitise).text
-        return cleaned[:MAX_NAME_CHARACTERS] or "file"
+        cleaned, ending = (sanitise(part, self._profile.sanitise).text for part in (stem, dot + suffix))
+        return cleaned[: MAX_NAME_CHARACTERS - len(ending)] + ending[-MAX_NAME_CHARACTERS:] or "file"
 
     async def _store(self, own: OwnEvent, file: File, same: dict[str, str]) -> Resource:
         """The file and the event that adds it, unless the same bytes were added meanwhile: then those."""
