@@ -108,16 +108,6 @@ async def workspaces_to_reembed(app: App) -> list[str]:
     return await app.reembedding.due(await every_workspace(app))
 
 
-async def read_resources(app: App, workspace_id: str) -> None:
-    """Files that were acknowledged, and whose reader has ended before it was done."""
-    while await app.resources.take_up(workspace_id) and not app.stopping.is_set():
-        pass
-
-
-async def workspaces_to_read(app: App) -> list[str]:
-    return await app.resources.due()
-
-
 async def purge_erased(app: App) -> None:
     """Only where the database is ours, and only when somebody was erased since the last time."""
     if app.purge is not None and await app.erasures.left_in_files(last_purge(app.settings.data_dir)):
@@ -137,7 +127,6 @@ JOBS: Final[tuple[Job | Upkeep, ...]] = (
     Job("close-sessions", close_sessions, due=idle_workspaces, schedule="15 3 * * *"),
     Job("apply-retention", apply_retention, due=remembering_workspaces, schedule="7 * * * *"),
     Job(REEMBED, reembed, due=workspaces_to_reembed, schedule="*/5 * * * *"),
-    Job("read-resources", read_resources, due=workspaces_to_read, schedule="* * * * *"),
     Upkeep("purge", purge_erased, schedule="45 3 * * *"),
     Upkeep("remove-finished-jobs", remove_finished, schedule="17 * * * *"),
 )

@@ -45,9 +45,9 @@ BATCH_CHUNKS = 250
 PROCESSED_AT_ONCE = 2
 MAX_RECEIVED_AT_ONCE = 32
 """Uploads, each of which may fill a file on disk."""
-TAKEN_SECONDS = 30
+TAKEN_SECONDS = 20
 """After so long without a word, a file is taken to be left, and another process takes it up."""
-BEAT_SECONDS = 8.0
+BEAT_SECONDS = 5.0
 MAX_NAME_CHARACTERS = 200
 MAX_TYPE_CHARACTERS = 128
 _BETWEEN: Final = len(b"\n\n")
