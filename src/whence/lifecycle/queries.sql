@@ -450,6 +450,15 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(event_ids)s::uu
 SELECT (to_jsonb(r) - 'workspace_id')::text FROM whence.resources r
 WHERE r.workspace_id = %(workspace_id)s AND r.resource_id = ANY (%(event_ids)s::uuid[]) ORDER BY r.position;
 
+-- name: export_uploads
+-- Files that are still to be read, part by part.
+SELECT u.resource_id, u.part FROM whence.resource_uploads u
+WHERE u.workspace_id = %(workspace_id)s AND u.user_id = %(subject_id)s ORDER BY u.resource_id, u.part;
+
+-- name: export_upload
+SELECT u.ciphertext FROM whence.resource_uploads u
+WHERE u.workspace_id = %(workspace_id)s AND u.resource_id = %(resource_id)s AND u.part = %(part)s;
+
 -- name: export_recalls
 SELECT (to_jsonb(r) - 'workspace_id' || jsonb_build_object('hits', (
     SELECT coalesce(jsonb_agg(h.memory_id ORDER BY h.rank), '[]')

@@ -29,6 +29,7 @@ from whence.ledger import Ledger
 from whence.ledger.append import lock_head
 from whence.ledger.effects import OwnEvent
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, MAX_POSITION
+from whence.ledger.payloads import upload_place
 from whence.logs import tell_failure
 from whence.memory import MAX_PAGE_MEMORIES, Memory
 from whence.memory.own import check_limit, own_event
@@ -170,7 +171,7 @@ class Resources:
     ) -> None:
         until = self._clock() + timedelta(seconds=TAKEN_SECONDS)
         for part, plain in enumerate(spool.parts()):
-            sealed = key.seal(_part_place(same["workspace_id"], resource_id, part), plain, b"")
+            sealed = key.seal(upload_place(same["workspace_id"], resource_id, part), plain, b"")
             values = {
                 "workspace_id": same["workspace_id"],
                 "owner": same["owner"],
@@ -299,7 +300,7 @@ class Resources:
                 row = await (await tx.execute(_SQL["part_of"], values, binary=True)).fetchone()
             if row is None:
                 return
-            spool.write(key.open(_part_place(work.workspace_id, work.found.resource_id, part), row[0]))
+            spool.write(key.open(upload_place(work.workspace_id, work.found.resource_id, part), row[0]))
             part += 1
 
     async def _process(self, work: "_Work", kind: Kind, spool: Spool, on_progress: Progress) -> None:
@@ -530,7 +531,3 @@ async def _of_bytes(tx: Tx, same: dict[str, str]) -> Resource | None:
 
 def _no_such() -> NotFound:
     return NotFound("there is no such resource")
-
-
-def _part_place(workspace_id: str, resource_id: UUID, part: int) -> bytes:
-    return b"resource part %d " % part + resource_id.bytes + workspace_id.encode()
