@@ -1,5 +1,6 @@
 """A person who has gone through every door, with a mark at each, and another one beside."""
 
+import asyncio
 import io
 import json
 import uuid
@@ -11,7 +12,11 @@ import httpx
 from conftest import Workspace
 from samples import event
 from whence.app import App
-from whence.wire import Assemble, Fact, Feedback, Recall, RecallFilters, Remember
+from whence.db import Scope
+from whence.documents.process import Readers
+from whence.resources import File, Resources
+from whence.resources.spool import Spool
+from whence.wire import Assemble, Fact, Feedback, Recall, RecallFilters, Remember, Resource
 
 OTHER = "kept-by-bob"
 
@@ -51,8 +56,40 @@ async def live(app: App, workspace: Workspace, who: str, mark: Any) -> None:
         await app.workflows.add(person, agent, "triage", mark(), _json({"steps": [mark()]}))
         selection = await app.workflows.select(person, agent, "triage")
         await app.workflows.record_outcome(person, selection.selection_id, 1)
+    await add_document(app, workspace, who, f"# {mark()}\n\nSaid by {mark()}\n".encode(), f"{mark()}.md")
+    await leave_document(app, workspace, who, f"To be read: {mark()}".encode(), f"{mark()}.txt")
     for _ in range(3):
         await app.working.put(person.scope, "planner", mark(), mark(), _json({"draft": [mark()]}))
+
+
+async def add_document(app: App, workspace: Workspace, who: str, content: bytes, name: str) -> Resource:
+    """As its reader leaves it."""
+    person = workspace.user(who)
+    added, _ = await app.resources.add(person, file_of(content, name))
+    return await app.resources.settled(person.scope, added.resource_id)
+
+
+def file_of(content: bytes, name: str = "a.txt") -> File:
+    spool = Spool()
+    spool.write(content)
+    return File(spool, name)
+
+
+class Endless(Readers):
+    """Reads and never ends."""
+
+    async def read(self, file: Any, kind: Any) -> Any:
+        await asyncio.Event().wait()
+
+
+async def leave_document(app: App, workspace: Workspace, who: str, content: bytes, name: str) -> Resource:
+    """As a process leaves it that is killed while it reads; no worker takes it up while a test runs."""
+    resources = Resources(app.database, app.ledger, app.memory, app.clock, Endless())
+    added, _ = await resources.add(workspace.user(who), file_of(content, name))
+    await resources.close()
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        await tx.execute("UPDATE whence.resource_uploads SET taken_until = now() + '1 day' WHERE part = 0")
+    return added
 
 
 def _json(value: Any) -> bytes:

@@ -18,6 +18,7 @@ from whence.clock import Clock, system_clock
 from whence.crypto import LocalKeyProvider
 from whence.db import Database, embedded
 from whence.db.migrate import migrate, pending
+from whence.documents.process import Readers
 from whence.errors import Conflict, DatabaseError, SetupError
 from whence.graph import Graph
 from whence.graph.project import Projector
@@ -44,6 +45,7 @@ from whence.recall import Recaller
 from whence.recall.assembly import Assembler
 from whence.recall.behind import Behind
 from whence.recall.distant import Distant
+from whence.resources import Resources
 from whence.settings import Settings
 
 DEFAULT_WORKSPACE: Final = "default"
@@ -74,6 +76,7 @@ class App:
     retention: Retention
     erasures: Erasures
     exports: Exports
+    resources: Resources
     registry: CollectorRegistry
     purge: Callable[[], Awaitable[None]] | None = field(repr=False)
     """Rewrites the files of the database, where it is ours."""
@@ -123,6 +126,7 @@ async def open_app(
             queue = Queue(database, registry)
             extractor = ByRules() if language_model is None else ByModel(language_model)
             archive = Archive(settings.archive_path, database, ledger)
+            resources = Resources(database, ledger, memory, clock, Readers())
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
                 yield App(
@@ -149,11 +153,13 @@ async def open_app(
                     retention=retention.measured(registry),
                     erasures=Erasures(database, ledger, memory, projector, clock),
                     exports=Exports(database, ledger, projector, clock),
+                    resources=resources,
                     registry=registry,
                     purge=None if settings.database_url else partial(_purge, logins.owner, settings, clock),
                     stopping=asyncio.Event(),
                 )
             finally:
+                await resources.close()
                 await behind.settled()
                 await ledger.close()
                 embedder.close()

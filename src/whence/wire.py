@@ -393,6 +393,20 @@ class RememberedItem(msgspec.Struct, frozen=True, omit_defaults=True):
     errors: tuple[FieldError, ...] = ()
 
 
+class Location(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Where in a document something stands: as its format counts, and in bytes of the text that was had from it."""
+
+    start: int
+    end: int
+    page: int | None = None
+    slide: int | None = None
+    sheet: str | None = None
+    row: int | None = None
+    last_row: int | None = None
+    heading: tuple[str, ...] = ()
+    """From the outermost to the nearest."""
+
+
 class StoredMemory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A memory as it is kept. The order of the fields is that of the queries."""
 
@@ -430,6 +444,8 @@ class StoredMemory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Of a routine: the number of sessions that it was seen in."""
     speaker: str | None = None
     role: Role | None = None
+    location: Location | None = None
+    """Of a part of a document: where in it this stands."""
 
 
 class MemoryPage(msgspec.Struct, frozen=True):
@@ -440,6 +456,46 @@ class MemoryPage(msgspec.Struct, frozen=True):
 
 class Episodes(msgspec.Struct, frozen=True):
     memories: list[StoredMemory]
+
+
+ResourceStatus = Literal["processing", "ready", "failed", "deleted"]
+
+
+class Resource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A document that a user has added. The order of the fields is that of the query."""
+
+    resource_id: UUID
+    session_id: str
+    """What its parts have as their session: its URI."""
+    uri: str
+    status: ResourceStatus
+    name: str
+    user_id: str
+    app_id: str
+    project_id: str
+    size: int
+    """Of the file, in bytes."""
+    sha256: str
+    chunks: int
+    """Parts of it that can be found; while it is processed, so far."""
+    added_by: str
+    added_at: datetime
+    position: int
+    content_type: str | None = None
+    """What it is, by its bytes; known once it was read."""
+    declared_type: str | None = None
+    """What its sender said that it is."""
+    processed_at: datetime | None = None
+    reason: str | None = None
+    """Why it failed."""
+    refused: int = 0
+    """Parts that were left out, because they hold what is kept out of memory."""
+
+
+class ResourcePage(msgspec.Struct, frozen=True):
+    resources: list[Resource]
+    next: int | None
+    """Where the next page begins: give it as `before`."""
 
 
 class Session(msgspec.Struct, frozen=True, omit_defaults=True):

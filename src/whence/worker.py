@@ -18,6 +18,7 @@ RETRY_SECONDS = 1.0
 BATCHES_A_TURN = 8
 SEAL_POLL_SECONDS = 5.0
 MEND_POLL_SECONDS = 10.0
+READ_POLL_SECONDS = 10.0
 
 
 async def work(app: App) -> None:
@@ -29,6 +30,7 @@ async def work(app: App) -> None:
     await asyncio.gather(
         _repeat(app, "projection", partial(project_all, app, Turns("projection")), _until_appended),
         _repeat(app, "sealing", partial(seal_all, app, Turns("sealing")), _until_seals_are_due),
+        _repeat(app, "reading", partial(read_all, app, Turns("reading")), _until_files_are_due),
         _repeat(app, "jobs", runner.run, _until_next_try),
         _repeat(app, "mending of jobs", runner.mend, _until_next_mend),
     )
@@ -55,6 +57,10 @@ async def _pause(app: App, seconds: float) -> None:
 
 async def _until_seals_are_due(app: App) -> None:
     await _pause(app, SEAL_POLL_SECONDS)
+
+
+async def _until_files_are_due(app: App) -> None:
+    await _pause(app, READ_POLL_SECONDS)
 
 
 async def _until_next_try(app: App) -> None:
@@ -119,3 +125,20 @@ async def seal_all(app: App, turns: Turns) -> bool:
         return await app.ledger.seals.seal(workspace_id) is not None
 
     return await turns.each(app, await app.ledger.seals.due(), seal)
+
+
+async def read_all(app: App, turns: Turns) -> bool:
+    """Documents whose reader has ended before it was done. One that takes long does not hold up the end."""
+
+    async def take_up(workspace_id: str) -> bool:
+        reading = asyncio.create_task(app.resources.take_up(workspace_id))
+        stopping = asyncio.ensure_future(app.stopping.wait())
+        await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not reading.done():
+            reading.cancel()
+            await asyncio.wait({reading})
+            return False
+        return reading.result()
+
+    return await turns.each(app, await app.resources.due(), take_up)

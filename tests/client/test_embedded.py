@@ -56,6 +56,13 @@ def test_the_graph_and_the_stream_follow(ada: Whence) -> None:
     assert event.global_position == done.global_position + 1
 
 
+def test_a_document_is_read_in_a_process_of_its_own_here_too(ada: Whence) -> None:
+    added = ada.add_resource(b"# Roses\n\nRoses need water.", name="roses.md")
+    assert (added.status, added.uri) == ("ready", f"resource://ada/{added.resource_id}")
+    hit = ada.recall("What do roses need?", agent="gateway").hits[0]
+    assert (hit.session_id, hit.location and hit.location.heading) == (added.uri, ("Roses",))
+
+
 async def test_the_asynchronous_one_does_the_same(home: Path) -> None:
     async with AsyncWhence.embedded(str(home), user="bob") as bob:
         done = await bob.remember("Bob prefers coffee", **NOTE)

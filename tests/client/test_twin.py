@@ -94,6 +94,7 @@ def query(path: str) -> set[str]:
         (fields.Partition, {"user_key", "session_id", "id", "text"}, body("/memories/override")),
         (fields.Partition, {"user_key", "session_id", "id"}, body("/memories/delete")),
         (fields.AssembleAsked, {"agent", "instance"}, body("/v1/assemble")),
+        (fields.ResourcesAsked, set(), query("/resources")),
         (fields.RunFields, {"agent", "instance"}, body("/v1/runs")),
         (fields.EpisodeFields, {"text"}, body("/v1/runs/{run_id}/episodes")),
         (fields.WorkflowsAsked, set(), query("/v1/workflows")),

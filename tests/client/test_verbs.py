@@ -238,6 +238,32 @@ async def test_rules_are_set_listed_and_dropped(administrator: Any) -> None:
     assert await administrator.rules("w 1") == []
 
 
+async def test_documents_are_added_listed_looked_at_and_deleted(ann: Any, tmp_path: Path) -> None:
+    path = tmp_path / "roses.md"
+    path.write_text("# Care\n\nRoses need water. " + "Every day. " * 30_000)
+    told: list[tuple[int, int]] = []
+    added = await ann.add_resource(path, progress=lambda done, total: told.append((done, total)))
+    assert (type(added), added.name, added.status) == (wire.Resource, "roses.md", "ready")
+    assert told[-1] == (added.size, added.size) == (path.stat().st_size, path.stat().st_size)
+    assert len(told) > 2
+    again = await ann.add_resource(path.read_bytes(), name="other.md", content_type="text/markdown")
+    assert again == added
+    other = await ann.add_resource(b"A rose", app_id="shop", project_id="eu", user_id="ann")
+    assert (other.name, other.app_id, other.project_id) == ("file", "shop", "eu")
+    assert (await ann.resources(app_id="shop", project_id="eu", limit=1)).resources == [other]
+    assert await ann.resource(added.resource_id) == added
+    hit = (await ann.recall("What do roses need?", agent="gateway")).hits[0]
+    assert hit.location.heading == ("Care",)
+    for _ in range(2):
+        assert (await ann.delete_resource(added.resource_id)).status == "deleted"
+    assert (await ann.resources()).resources == []
+    with pytest.raises(NotFound):
+        await ann.resource(added.resource_id)
+    with pytest.raises(InvalidInput) as refused:
+        await ann.add_resource(b"")
+    assert refused.value.errors[0].field == "file"
+
+
 async def test_seals_and_proofs(ann: Any, app: App, workspace: Workspace) -> None:
     first = (await ann.append(**PLACE)).results[0]
     assert await app.ledger.seals.seal(workspace.workspace_id)

@@ -8,6 +8,7 @@ import pytest
 from psycopg import Connection, sql
 
 from conftest import Workspace
+from people import add_document, leave_document
 from samples import event
 from whence import db
 from whence.app import App
@@ -19,7 +20,7 @@ SHARED_ROWS = {
     "memories", "memory_index", "memory_vectors", "memory_sources", "runs", "workflows", "action_cites",
     "memory_tellings", "retention_states", "sessions",
 }  # fmt: skip
-DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures")
+DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures", "resource")
 VIEWS = {"retention_states"}
 SHARED_TABLES = {"schema_migrations", "library_migrations", "installation", "edge_types"}
 
@@ -81,6 +82,8 @@ async def fill(app: App, workspace: Workspace) -> UUID:
     await remember(app, workspace)
     for principal in (workspace.admin, workspace.user("ann")):
         await app.working.put(principal.scope, "planner", "run-7", "draft", b'"mine"')
+    await add_document(app, workspace, "ann", b"Said by Bob Stone", "a.txt")
+    await leave_document(app, workspace, "ann", b"To be read: Bob Stone", "b.txt")
     async with app.database.transaction(db.Scope(workspace.workspace_id)) as tx:
         await tx.execute(
             """INSERT INTO whence.memory_index (workspace_id, memory_id, user_id, position, terms)

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
 
 from conftest import Server
 from whence.app import App
-from whence.gateway.boundary import BODY_KEY_PATHS, STREAM_PATH
+from whence.gateway.boundary import KEY_IN_BODY, STREAM_PATH
 from whence.gateway.http import ROUTES
 from whence.gateway.openapi import document
 
@@ -42,7 +42,7 @@ async def keys(app: App) -> dict[str, str]:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_whatever_is_sent_is_answered_as_described(operation: Any, server: Server, keys: dict[str, str]) -> None:
-    key = keys["user" if operation.path in BODY_KEY_PATHS else "admin"]
+    key = keys["user" if (operation.method.upper(), operation.path) in KEY_IN_BODY else "admin"]
 
     @given(case=operation.as_strategy())
     @settings(

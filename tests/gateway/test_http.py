@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from conftest import Server
-from whence.gateway.boundary import BODY_KEY_PATHS, PUBLIC_PATHS
+from whence.gateway.boundary import KEY_IN_BODY, PUBLIC_PATHS
 from whence.gateway.http import ROUTES
 
 
@@ -75,9 +75,9 @@ def test_the_description_names_every_route_and_what_it_needs(anyone: httpx.Clien
     }
     assert described == routes
     for path, operations in document["paths"].items():
-        for operation in operations.values():
+        for method, operation in operations.items():
             assert operation["summary"]
-            keys = [{"key": []}, {}] if path in BODY_KEY_PATHS else [{"key": []}]
+            keys = [{"key": []}, {}] if (method.upper(), path) in KEY_IN_BODY else [{"key": []}]
             assert operation["security"] == ([] if path in PUBLIC_PATHS else keys)
             if path not in PUBLIC_PATHS:
                 assert "401" in operation["responses"]

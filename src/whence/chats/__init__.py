@@ -1,6 +1,5 @@
 """Chats: what was said is kept as it comes, found at once, put right and deleted; what it teaches is drawn from it.
 
-partition   an application and a project have an agent of their own
 messages    from a message to what is remembered of it
 echo        what comes back of what was recalled
 extraction  facts with the words that say so: by rules, or by a model

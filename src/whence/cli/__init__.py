@@ -19,6 +19,7 @@ from whence.cli import (
     lifecycle,
     memory,
     recall,
+    resources,
     runs,
     seals,
     sessions,
@@ -47,6 +48,7 @@ cli.add_typer(users.workspaces, name="workspace")
 cli.add_typer(memory.memories, name="memory")
 cli.add_typer(runs.runs, name="run")
 cli.add_typer(canon.canon, name="canon")
+cli.add_typer(resources.resources, name="resources")
 cli.add_typer(sessions.sessions, name="session")
 cli.add_typer(workflows.workflows, name="workflow")
 cli.add_typer(working.working, name="working")

@@ -30,6 +30,7 @@ from whence.memory.rebuild import MemoryReport, rebuild
 from whence.wire import (
     Explanation,
     Kind,
+    Location,
     MemorySource,
     Recall,
     RecallRecord,
@@ -123,6 +124,8 @@ def _tell(console: Console, told: Explanation) -> None:
     console.print(shown(told.summary), markup=False)
     if memory.fact is not None and memory.fact.confidence is not None:
         console.print(f"confidence {memory.fact.confidence:.2f}, importance {memory.importance:.2f}")
+    if memory.location is not None:
+        console.print(shown(f"  in {memory.speaker}{_place(memory.location)}"), markup=False)
     for source in told.sources:
         console.print(shown(f"  from {_source(source)}"), markup=False)
     for replaced in told.superseded:
@@ -135,6 +138,13 @@ def _tell(console: Console, told: Explanation) -> None:
         console.print(shown(f"  recalled {recall.recalled_at:%Y-%m-%d %H:%M} UTC by {who}"), markup=False)
     if len(told.recalls) > 10:
         console.print(f"  and {len(told.recalls) - 10} recalls before that")
+
+
+def _place(location: Location) -> str:
+    """Where in its document, as people count."""
+    counted = {"page": location.page, "slide": location.slide, "sheet": location.sheet, "row": location.row}
+    said = "".join(f", {name} {value}" for name, value in counted.items() if value is not None)
+    return said + (f", under {' > '.join(location.heading)}" if location.heading else "")
 
 
 def _source(source: MemorySource) -> str:

@@ -1,12 +1,15 @@
 """Calls as values: what is sent, what comes back, which may be sent again. Nothing here talks to anybody."""
 
+import io
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
+from pathlib import PurePath
 from typing import IO, Any, Generic, Literal, TypeVar, cast
 from urllib.parse import quote
 from uuid import UUID, uuid4
@@ -44,6 +47,16 @@ class Call(Generic[T]):
     body: bytes | None = None
     repeatable: bool = False
     """Whether twice is the same as once, so that it may be sent again when nobody knows what became of it."""
+    upload: "Upload | None" = None
+
+    @contextmanager
+    def content(self) -> Generator[dict[str, Any]]:
+        """What is sent as a body; a file is opened anew for each attempt."""
+        if self.upload is None:
+            yield {"content": self.body}
+        else:
+            with self.upload.opened() as file:
+                yield {"files": {"file": file}, "data": self.upload.fields}
 
 
 def read(path: str, answer: type[T], asked: Mapping[str, Any] | None = None) -> Call[T]:
@@ -65,6 +78,63 @@ def delete(path: str, repeatable: bool = False) -> Call[None]:
     """Repeatable only where the server answers the second time as it did the first; else the answer to a repeat would
     say that there was nothing to delete."""
     return Call("DELETE", path, type(None), repeatable=repeatable)
+
+
+def remove(path: str, answer: type[T]) -> Call[T]:
+    """A deletion that says what was deleted, the second time as the first."""
+    return Call("DELETE", path, answer, repeatable=True)
+
+
+Progress = Callable[[int, int], None]
+"""Is told how many bytes were sent, and of how many."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file, by its path or as it is."""
+
+    file: str | PathLike[str] | bytes
+    name: str | None
+    content_type: str | None
+    fields: Mapping[str, str]
+    progress: Progress | None
+
+    @contextmanager
+    def opened(self) -> Generator[tuple[Any, ...]]:
+        name = self.name or ("file" if isinstance(self.file, bytes) else PurePath(self.file).name)
+        with io.BytesIO(self.file) if isinstance(self.file, bytes) else open(self.file, "rb") as file:
+            watched = _Watched(file, self.progress or _nobody)
+            yield (name, watched) if self.content_type is None else (name, watched, self.content_type)
+
+
+class _Watched:
+    """A file that tells how far it was read."""
+
+    def __init__(self, file: IO[bytes], progress: Progress) -> None:
+        self._file = file
+        self._progress = progress
+        self._total = file.seek(0, os.SEEK_END)
+        file.seek(0)
+
+    def read(self, size: int = -1) -> bytes:
+        part = self._file.read(size)
+        self._progress(self._file.tell(), self._total)
+        return part
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def _nobody(_done: int, _total: int) -> None:
+    """Tells nobody."""
+
+
+def upload(path: str, answer: type[T], sent: Upload) -> Call[T]:
+    """The same bytes twice are there once."""
+    return Call("POST", path, answer, repeatable=True, upload=sent)
 
 
 def at(template: str, *names: Id) -> str:

@@ -164,6 +164,19 @@ class AssembleAsked(TypedDict, total=False):
     max_tokens: int | None
 
 
+class ResourceFields(TypedDict, total=False):
+    user_id: str | None
+    app_id: str | None
+    project_id: str | None
+
+
+class ResourcesAsked(TypedDict, total=False):
+    app_id: str | None
+    project_id: str | None
+    before: int | None
+    limit: int | None
+
+
 class RunFields(TypedDict, total=False):
     task_type: str | None
     session_id: str | None

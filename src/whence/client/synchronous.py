@@ -20,6 +20,8 @@ from whence.client.calls import (
     Frames,
     Id,
     Outcome,
+    Progress,
+    Upload,
     address,
     answer_of,
     at,
@@ -35,6 +37,8 @@ from whence.client.calls import (
     post,
     put,
     read,
+    remove,
+    upload,
     with_event_id,
     with_memory_id,
 )
@@ -54,6 +58,8 @@ from whence.client.fields import (
     ProvAsked,
     RecallAsked,
     RememberFields,
+    ResourceFields,
+    ResourcesAsked,
     RunFields,
     SearchAsked,
     StreamAsked,
@@ -89,6 +95,8 @@ from whence.wire import (
     Remember,
     Remembered,
     RememberedBatch,
+    Resource,
+    ResourcePage,
     Run,
     Runs,
     SealPage,
@@ -159,7 +167,8 @@ class Whence:
             check_open(self._http)
             outcome: Outcome
             try:
-                outcome = self._http.request(call.method, call.path, params=call.query, content=call.body)
+                with call.content() as content:
+                    outcome = self._http.request(call.method, call.path, params=call.query, **content)
             except httpx.TransportError as error:
                 outcome = error
             pause = attempts.pause_after(outcome)
@@ -434,6 +443,33 @@ class Whence:
     def retention(self, memory_id: Id) -> MemoryRetention:
         """How long a memory is kept, what keeps it, and how present it is."""
         return self._send(read(at("/v1/memories/{}/retention", memory_id), MemoryRetention))
+
+    # Resources
+
+    def add_resource(
+        self,
+        file: str | PathLike[str] | bytes,
+        *,
+        name: str | None = None,
+        content_type: str | None = None,
+        progress: Progress | None = None,
+        **fields: Unpack[ResourceFields],
+    ) -> Resource:
+        """Adds a document, by its path or as bytes. A long one is `processing` when this returns: ask `resource`."""
+        sent = Upload(file, name, content_type, given(fields), progress)
+        return self._send(upload("/resources", Resource, sent))
+
+    def resources(self, **asked: Unpack[ResourcesAsked]) -> ResourcePage:
+        """Documents of a partition, the newest first; `next` is `before` for the next page."""
+        return self._send(read("/resources", ResourcePage, asked))
+
+    def resource(self, resource_id: Id) -> Resource:
+        """A document: how far it is, and why it failed."""
+        return self._send(read(at("/resources/{}", resource_id), Resource))
+
+    def delete_resource(self, resource_id: Id) -> Resource:
+        """Deletes a document, and forgets what it says."""
+        return self._send(remove(at("/resources/{}", resource_id), Resource))
 
     # The canon
 

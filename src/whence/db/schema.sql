@@ -93,6 +93,34 @@ END $$;
 
 ALTER FUNCTION whence.defer_job(job text) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.drop_location() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    DELETE FROM whence.resource_chunks c WHERE c.workspace_id = OLD.workspace_id AND c.memory_id = OLD.memory_id;
+    RETURN NULL;
+END $$;
+
+ALTER FUNCTION whence.drop_location() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.effect_add_resource(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    -- What could not be read the last time is tried again by this one.
+    UPDATE whence.resources r SET deleted_at = at
+    WHERE r.workspace_id = in_workspace AND r.user_id = document->>'user_id' AND r.agent = document->>'agent'
+      AND r.sha256 = document->>'sha256' AND r.status = 'failed' AND r.deleted_at IS NULL;
+    INSERT INTO whence.resources (workspace_id, resource_id, position, user_id, agent, app_id, project_id, uri, name,
+        declared_type, size, sha256, added_by, added_at)
+    VALUES (in_workspace, (document->>'event_id')::uuid, at_position, document->>'user_id', document->>'agent',
+        document->>'app_id', document->>'project_id', document->>'uri', document->>'name', document->>'declared_type',
+        (document->>'size')::bigint, document->>'sha256', document->>'added_by', at);
+    RETURN '{}';
+END $$;
+
+ALTER FUNCTION whence.effect_add_resource(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_apply_retention(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -175,6 +203,44 @@ END $$;
 
 ALTER FUNCTION whence.effect_close_session(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_delete_resource(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    gone uuid[];
+BEGIN
+    WITH removed AS (
+        DELETE FROM whence.resource_chunks c
+        WHERE c.workspace_id = in_workspace AND c.resource_id = (document->>'resource_id')::uuid
+        RETURNING c.memory_id
+    )
+    SELECT array_agg(memory_id) INTO gone FROM removed;
+    UPDATE whence.memories m SET deleted_at = at
+    WHERE m.workspace_id = in_workspace AND m.memory_id = ANY (gone) AND m.deleted_at IS NULL;
+    UPDATE whence.resources r SET deleted_at = at
+    WHERE r.workspace_id = in_workspace AND r.resource_id = (document->>'resource_id')::uuid AND r.deleted_at IS NULL;
+    DELETE FROM whence.resource_uploads u
+    WHERE u.workspace_id = in_workspace AND u.resource_id = (document->>'resource_id')::uuid;
+    RETURN jsonb_build_object('forgotten', coalesce(cardinality(gone), 0));
+END $$;
+
+ALTER FUNCTION whence.effect_delete_resource(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.effect_end_resource(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE whence.resources r SET status = document->>'status', reason = document->>'reason',
+        content_type = document->>'content_type', chunks = coalesce((document->>'chunks')::integer, 0),
+        refused = coalesce((document->>'refused')::integer, 0), processed_at = at
+    WHERE r.workspace_id = in_workspace AND r.resource_id = (document->>'resource_id')::uuid AND r.status = 'processing';
+    DELETE FROM whence.resource_uploads u
+    WHERE u.workspace_id = in_workspace AND u.resource_id = (document->>'resource_id')::uuid;
+    RETURN '{}';
+END $$;
+
+ALTER FUNCTION whence.effect_end_resource(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_erase_subject(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -231,6 +297,18 @@ BEGIN
 END $$;
 
 ALTER FUNCTION whence.effect_forget_removed(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.effect_locate_chunks(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO whence.resource_chunks (workspace_id, memory_id, resource_id, user_id, location)
+    SELECT in_workspace, (c->>'memory_id')::uuid, (document->>'resource_id')::uuid, document->>'user_id', c - 'memory_id'
+    FROM jsonb_array_elements(document->'chunks') c;
+    RETURN '{}';
+END $$;
+
+ALTER FUNCTION whence.effect_locate_chunks(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.effect_override(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
@@ -312,12 +390,11 @@ ALTER FUNCTION whence.erase_rows(in_workspace text, in_subject text, subject_has
 
 CREATE FUNCTION whence.erasure_tables() RETURNS TABLE(name text, id text, meant text)
     LANGUAGE sql IMMUTABLE
-    AS $_$
-    VALUES
-    ('payloads',
-        '(SELECT e.event_id || '' '' || encode(e.payload_commitment, ''hex'') FROM whence.events e'
-        ' WHERE e.workspace_id = t.workspace_id AND e.global_position = t.global_position)',
-        't.global_position = ANY ($4)'),
+    AS $_$ VALUES 
+    ('resource_uploads', 't.resource_id || '' '' || t.part', 't.resource_id = ANY ($3)'),
+    ('resource_chunks', 't.memory_id::text', 't.memory_id = ANY ($3)'),
+    ('resources', 't.resource_id::text', 't.resource_id = ANY ($3)'),
+    ('payloads', '(SELECT e.event_id || '' '' || encode(e.payload_commitment, ''hex'') FROM whence.events e WHERE e.workspace_id = t.workspace_id AND e.global_position = t.global_position)', 't.global_position = ANY ($4)'),
     ('subject_keys', 't.key_id::text', 't.subject_id = $2 AND t.created_at <= $6'),
     ('memory_vectors', 't.memory_id::text', 't.memory_id = ANY ($3)'),
     ('memory_sources', 't.memory_id || '' '' || t.event_id', 't.memory_id = ANY ($3) OR t.event_id = ANY ($3)'),
@@ -327,36 +404,18 @@ CREATE FUNCTION whence.erasure_tables() RETURNS TABLE(name text, id text, meant 
     ('memory_tellings', 't.memory_id || '' '' || t.event_id', 't.memory_id = ANY ($3) OR t.event_id = ANY ($3)'),
     ('action_cites', 't.action_id || '' '' || t.cited', 't.action_id = ANY ($3)'),
     ('actions', 't.action_id::text', 't.action_id = ANY ($3)'),
-    ('sessions',
-        'encode(sha256(convert_to(concat_ws('' '', t.agent, t.session_id, t.number), ''UTF8'')), ''hex'')',
-        't.owner = $2 AND t.opened_at <= $6'),
+    ('sessions', 'encode(sha256(convert_to(concat_ws('' '', t.agent, t.session_id, t.number), ''UTF8'')), ''hex'')', 't.owner = $2 AND t.opened_at <= $6'),
     ('runs', 't.run_id::text', 't.run_id = ANY ($3)'),
     ('workflow_selections', 't.selection_id::text', 't.selection_id = ANY ($3)'),
     ('workflows', 't.workflow_id::text', 't.workflow_id = ANY ($3)'),
-    ('working_memory',
-        'encode(sha256(convert_to(concat_ws('' '', t.agent, t.instance, t.key), ''UTF8'')), ''hex'')',
-        't.user_id = $2 AND t.updated_at <= $6'),
-    ('graph_edges', 't.build || '' '' || t.source || '' '' || t.target || '' '' || t.edge_type',
-        -- What the subject's payloads told: that texts are alike, what was summed up or remembered from what, and names.
-        -- What others told of the subject's events is theirs, and what envelopes tell stays.
-        '(t.edge_type IN (3, 5, 6) AND t.source >> 6 = ANY ($4))'
-        ' OR EXISTS (SELECT FROM whence.graph_entities g WHERE g.workspace_id = t.workspace_id AND g.build = t.build'
-        ' AND g.node IN (t.source, t.target) AND g.sealed_name IS NOT NULL AND g.node >> 6 <= $5'
-        ' AND (g.subject_id = $2 OR g.node >> 6 = ANY ($4)))'),
-    ('graph_waiting', 't.build || '' '' || t.source || '' '' || t.event_id',
-        't.edge_type IN (5, 6) AND t.source >> 6 = ANY ($4)'),
-    ('graph_entities', 't.build || '' '' || t.node',
-        't.sealed_name IS NOT NULL AND t.node >> 6 <= $5 AND (t.subject_id = $2 OR t.node >> 6 = ANY ($4))'),
-    ('graph_aliases', 't.build || '' '' || t.name_key',
-        't.subject_id = $2 AND NOT EXISTS (SELECT FROM whence.subject_keys k'
-        ' WHERE k.workspace_id = $1 AND k.subject_id = $2 AND k.created_at > $6)'),
+    ('working_memory', 'encode(sha256(convert_to(concat_ws('' '', t.agent, t.instance, t.key), ''UTF8'')), ''hex'')', 't.user_id = $2 AND t.updated_at <= $6'),
+    ('graph_edges', 't.build || '' '' || t.source || '' '' || t.target || '' '' || t.edge_type', '(t.edge_type IN (3, 5, 6) AND t.source >> 6 = ANY ($4)) OR EXISTS (SELECT FROM whence.graph_entities g WHERE g.workspace_id = t.workspace_id AND g.build = t.build AND g.node IN (t.source, t.target) AND g.sealed_name IS NOT NULL AND g.node >> 6 <= $5 AND (g.subject_id = $2 OR g.node >> 6 = ANY ($4)))'),
+    ('graph_waiting', 't.build || '' '' || t.source || '' '' || t.event_id', 't.edge_type IN (5, 6) AND t.source >> 6 = ANY ($4)'),
+    ('graph_entities', 't.build || '' '' || t.node', 't.sealed_name IS NOT NULL AND t.node >> 6 <= $5 AND (t.subject_id = $2 OR t.node >> 6 = ANY ($4))'),
+    ('graph_aliases', 't.build || '' '' || t.name_key', 't.subject_id = $2 AND NOT EXISTS (SELECT FROM whence.subject_keys k WHERE k.workspace_id = $1 AND k.subject_id = $2 AND k.created_at > $6)'),
     ('graph_vectors', 't.build || '' '' || t.node', 't.node >> 6 = ANY ($4)'),
-    -- The account of an administrator is the workspace's, which would be locked without it.
-    ('user_keys', 't.key_id',
-        't.user_id = $2 AND t.created_at <= $6 AND EXISTS (SELECT FROM whence.users u'
-        ' WHERE u.workspace_id = $1 AND u.user_id = $2 AND u.role <> ''admin'' AND u.created_at <= $6)'),
-    ('users', 't.created_at::text', 't.user_id = $2 AND t.role <> ''admin'' AND t.created_at <= $6');
-$_$;
+    ('user_keys', 't.key_id', 't.user_id = $2 AND t.created_at <= $6 AND EXISTS (SELECT FROM whence.users u WHERE u.workspace_id = $1 AND u.user_id = $2 AND u.role <> ''admin'' AND u.created_at <= $6)'),
+    ('users', 't.created_at::text', 't.user_id = $2 AND t.role <> ''admin'' AND t.created_at <= $6'); $_$;
 
 ALTER FUNCTION whence.erasure_tables() OWNER TO whence_owner;
 
@@ -924,7 +983,7 @@ ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_
 
 CREATE FUNCTION whence.memory_tables() RETURNS text[]
     LANGUAGE sql IMMUTABLE
-    AS $$ SELECT '{memories,memory_vectors,memory_sources,recalls,recall_hits,runs,canon_rules,memory_counts,workflows,workflow_selections,sessions,actions,action_cites,memory_tellings,erasures}'::text[]; $$;
+    AS $$ SELECT '{memories,memory_vectors,memory_sources,recalls,recall_hits,runs,canon_rules,memory_counts,workflows,workflow_selections,sessions,actions,action_cites,memory_tellings,erasures,resources,resource_chunks}'::text[]; $$;
 
 ALTER FUNCTION whence.memory_tables() OWNER TO whence_owner;
 
@@ -969,6 +1028,7 @@ BEGIN
             coalesce(max((d->>'idle_days')::integer), 30) AS idle_days
         FROM jsonb_array_elements(documents) d
         WHERE d->>'effect' IN ('remember', 'start_run') AND d->>'session_id' IS NOT NULL
+          AND NOT starts_with(d->>'session_id', 'resource://')
         GROUP BY 1, 2, 3, 4 ORDER BY first
     LOOP
         SELECT * INTO known FROM whence.sessions s
@@ -1617,6 +1677,70 @@ ALTER TABLE ONLY whence.recalls FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.recalls OWNER TO whence_owner;
 
+CREATE TABLE whence.resource_chunks (
+    workspace_id text NOT NULL,
+    memory_id uuid NOT NULL,
+    resource_id uuid NOT NULL,
+    user_id text NOT NULL,
+    location jsonb NOT NULL
+);
+
+ALTER TABLE ONLY whence.resource_chunks FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.resource_chunks OWNER TO whence_owner;
+
+CREATE TABLE whence.resource_uploads (
+    workspace_id text NOT NULL,
+    resource_id uuid NOT NULL,
+    part integer NOT NULL,
+    user_id text NOT NULL,
+    ciphertext bytea NOT NULL,
+    taken_until timestamp with time zone
+);
+ALTER TABLE ONLY whence.resource_uploads ALTER COLUMN ciphertext SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY whence.resource_uploads FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.resource_uploads OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.resource_uploads.taken_until IS 'Of the first part: until then, whoever reads the file has said to be at it.';
+
+CREATE TABLE whence.resources (
+    workspace_id text NOT NULL,
+    resource_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    user_id text NOT NULL,
+    agent text NOT NULL,
+    app_id text NOT NULL,
+    project_id text NOT NULL,
+    uri text NOT NULL,
+    name text NOT NULL,
+    declared_type text,
+    content_type text,
+    size bigint NOT NULL,
+    sha256 text NOT NULL,
+    status text DEFAULT 'processing'::text NOT NULL,
+    reason text,
+    chunks integer DEFAULT 0 NOT NULL,
+    refused integer DEFAULT 0 NOT NULL,
+    added_by text NOT NULL,
+    added_at timestamp with time zone NOT NULL,
+    processed_at timestamp with time zone,
+    deleted_at timestamp with time zone,
+    CONSTRAINT resources_failed_has_reason CHECK (((status = 'failed'::text) = (reason IS NOT NULL))),
+    CONSTRAINT resources_status_known CHECK ((status = ANY (ARRAY['processing'::text, 'ready'::text, 'failed'::text])))
+);
+
+ALTER TABLE ONLY whence.resources FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.resources OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.resources.resource_id IS 'The id of the event that added it.';
+
+COMMENT ON COLUMN whence.resources.agent IS 'The partition of app_id and project_id.';
+
+COMMENT ON COLUMN whence.resources.refused IS 'Parts that hold what the profile keeps out of memory.';
+
 CREATE VIEW whence.retention_states WITH (security_invoker='true') AS
  SELECT workspace_id,
         CASE tier
@@ -1980,6 +2104,15 @@ ALTER TABLE ONLY whence.recall_hits
 ALTER TABLE ONLY whence.recalls
     ADD CONSTRAINT recalls_pkey PRIMARY KEY (workspace_id, recall_id);
 
+ALTER TABLE ONLY whence.resource_chunks
+    ADD CONSTRAINT resource_chunks_pkey PRIMARY KEY (workspace_id, memory_id);
+
+ALTER TABLE ONLY whence.resource_uploads
+    ADD CONSTRAINT resource_uploads_pkey PRIMARY KEY (workspace_id, resource_id, part);
+
+ALTER TABLE ONLY whence.resources
+    ADD CONSTRAINT resources_pkey PRIMARY KEY (workspace_id, resource_id);
+
 ALTER TABLE ONLY whence.runs
     ADD CONSTRAINT runs_pkey PRIMARY KEY (workspace_id, run_id);
 
@@ -2100,6 +2233,14 @@ CREATE INDEX memory_tellings_by_memory ON whence.memory_tellings USING btree (me
 
 CREATE INDEX recalls_by_user ON whence.recalls USING btree (user_id, workspace_id, "position");
 
+CREATE INDEX resource_chunks_of_resource ON whence.resource_chunks USING btree (workspace_id, resource_id);
+
+CREATE INDEX resource_uploads_waiting ON whence.resource_uploads USING btree (taken_until, workspace_id) WHERE (taken_until IS NOT NULL);
+
+CREATE INDEX resources_in_order ON whence.resources USING btree (workspace_id, agent, "position") WHERE (deleted_at IS NULL);
+
+CREATE UNIQUE INDEX resources_once ON whence.resources USING btree (workspace_id, user_id, agent, sha256) WHERE ((deleted_at IS NULL) AND (status <> 'failed'::text));
+
 CREATE INDEX runs_of_agent ON whence.runs USING btree (agent, workspace_id, owner, "position");
 
 CREATE INDEX runs_of_instance ON whence.runs USING btree (instance, agent, workspace_id, owner, turn);
@@ -2119,6 +2260,8 @@ CREATE UNIQUE INDEX workflows_one_name ON whence.workflows USING btree (workspac
 CREATE INDEX working_memory_by_expiry ON whence.working_memory USING btree (workspace_id, expires_at);
 
 CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body, fact_object, kind, world_id_context, workspace_id ON whence.memories FOR EACH ROW WHEN (((new.kind = 'semantic'::text) AND (new.world_id_context IS NOT NULL) AND (GREATEST(length(new.body), length(new.fact_object)) >= 100) AND ((new.workspace_id = current_setting('app.workspace_id'::text, true)) OR (NOT row_security_active('whence.memories'::text))))) EXECUTE FUNCTION whence.guard_canon();
+
+CREATE TRIGGER memories_location AFTER UPDATE OF stripped_at ON whence.memories FOR EACH ROW WHEN (((old.role = 'document'::text) AND (new.stripped_at IS NOT NULL))) EXECUTE FUNCTION whence.drop_location();
 
 CREATE TRIGGER memories_removed AFTER DELETE ON whence.memories FOR EACH ROW EXECUTE FUNCTION whence.leave_memory_index();
 
@@ -2293,6 +2436,26 @@ ALTER TABLE whence.recalls ENABLE ROW LEVEL SECURITY;
 CREATE POLICY recalls_of_user ON whence.recalls FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
 
 CREATE POLICY recalls_of_workspace ON whence.recalls TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.resource_chunks ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY resource_chunks_of_user ON whence.resource_chunks FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY resource_chunks_of_workspace ON whence.resource_chunks TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.resource_uploads ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY resource_uploads_of_user ON whence.resource_uploads FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY resource_uploads_of_worker ON whence.resource_uploads FOR SELECT TO whence_worker USING (true);
+
+CREATE POLICY resource_uploads_of_workspace ON whence.resource_uploads TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.resources ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY resources_of_user ON whence.resources FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY resources_of_workspace ON whence.resources TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.runs ENABLE ROW LEVEL SECURITY;
 
@@ -2480,6 +2643,19 @@ GRANT SELECT ON TABLE whence.recall_hits TO whence_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.recalls TO whence_workspace;
 GRANT SELECT ON TABLE whence.recalls TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.resource_chunks TO whence_workspace;
+GRANT SELECT ON TABLE whence.resource_chunks TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.resource_uploads TO whence_workspace;
+GRANT SELECT ON TABLE whence.resource_uploads TO whence_app;
+
+GRANT SELECT(workspace_id) ON TABLE whence.resource_uploads TO whence_worker;
+
+GRANT SELECT(taken_until) ON TABLE whence.resource_uploads TO whence_worker;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.resources TO whence_workspace;
+GRANT SELECT ON TABLE whence.resources TO whence_app;
 
 GRANT SELECT ON TABLE whence.retention_states TO whence_workspace;
 GRANT SELECT ON TABLE whence.retention_states TO whence_app;

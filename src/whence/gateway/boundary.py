@@ -27,7 +27,8 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 PUBLIC_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/metrics", "/openapi.json"})
 
 # Where a key may stand in the body instead of a header.
-BODY_KEY_PATHS = frozenset(f"/memories/{verb}" for verb in ("add", "flush", "search", "override", "delete"))
+_CALLS = ("/resources", *(f"/memories/{verb}" for verb in ("add", "flush", "search", "override", "delete")))
+KEY_IN_BODY = frozenset(("POST", path) for path in _CALLS)
 
 # Lasts as long as its client likes, which says nothing about how fast we are.
 STREAM_PATH = "/v1/events/stream"
@@ -90,7 +91,7 @@ class Boundary:
             # Who is asking is then seen when the body was read.
             scope["admit"] = partial(self._admit, scope)
             try:
-                if authorization or scope["path"] not in BODY_KEY_PATHS:
+                if authorization or (scope["method"], scope["path"]) not in KEY_IN_BODY:
                     scope["auth"] = bearer_key(authorization)
                     self._admit(scope, await self._identity.authenticate(scope["auth"]))
             except Exception as error:

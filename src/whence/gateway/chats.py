@@ -3,7 +3,7 @@
 A key comes as a bearer token, as everywhere, or in the body with the id of its user.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
@@ -12,12 +12,12 @@ from msgspec import Meta
 
 from whence.app import App
 from whence.chats import MAX_MESSAGES, MAX_RESULTS, Chat
-from whence.chats.partition import DEFAULT_PART, agent_of
-from whence.errors import FieldError, InvalidInput, Unauthenticated
 from whence.gateway.body import read_as
 from whence.gateway.events import Caller, TheApp
+from whence.gateway.keys import holder, refused
 from whence.gateway.memories import administrator
 from whence.identity import Principal, check_user_id
+from whence.memory.partitions import DEFAULT_PART, agent_of
 from whence.wire import (
     Added,
     AwareTime,
@@ -127,31 +127,14 @@ async def _chat(request: Caller, app: App, asked: _Keyed, session_id: str) -> Ch
 
 
 async def _principal(request: Caller, app: App, asked: _Keyed) -> Principal:
-    """Whose chats are meant. A key that is wrong and a user who is not there are told in the same way."""
-    scope: Any = request.scope
-    bearer: Principal | None = scope.get("user")
-    if asked.user_key is None and bearer is None:
-        raise Unauthenticated("this needs a key: send `Authorization: Bearer <key>`, or user_id and user_key")
-    if asked.user_key is not None:
-        if asked.user_id is None:
-            raise _refused("is needed with user_key")
-        given = await app.identity.authenticate(asked.user_key)
-        if given != (bearer or given) or (not given.is_admin and given.user_id != asked.user_id):
-            raise Unauthenticated("the key is not valid")
-        if bearer is None:
-            scope["admit"](given)
-        bearer = given
-    assert bearer is not None
-    if not bearer.is_admin:
-        if asked.user_id not in (None, bearer.user_id):
-            raise _refused("must be left out or be the user whose key this is")
-        return bearer
+    """Whose chats are meant."""
+    sender = await holder(request, app, asked.user_id, asked.user_key)
+    if not sender.is_admin:
+        if asked.user_id not in (None, sender.user_id):
+            raise refused("must be left out or be the user whose key this is")
+        return sender
     # An administrator acts for somebody, as elsewhere.
     if asked.user_id is None:
-        raise _refused("is needed: an administrator acts for a user")
+        raise refused("is needed: an administrator acts for a user")
     check_user_id(asked.user_id)
-    return Principal(bearer.workspace_id, asked.user_id, is_admin=False)
-
-
-def _refused(message: str) -> InvalidInput:
-    return InvalidInput(f"user_id: {message}", (FieldError("user_id", message),))
+    return Principal(sender.workspace_id, asked.user_id, is_admin=False)

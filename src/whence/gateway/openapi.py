@@ -13,8 +13,9 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 
 from whence import __version__
-from whence.gateway import chats, erasures, graph, lifecycle, memories, sessions, workflows, working
-from whence.gateway.boundary import BODY_KEY_PATHS, PUBLIC_PATHS
+from whence.gateway import chats, erasures, graph, lifecycle, memories, resources, sessions, workflows, working
+from whence.gateway.boundary import KEY_IN_BODY, PUBLIC_PATHS
+from whence.gateway.forms import FILE, FORM
 from whence.gateway.problems import PROBLEM_JSON
 from whence.ledger.events import MAX_BATCH_EVENTS
 from whence.memory import MAX_BATCH_MEMORIES
@@ -30,6 +31,19 @@ _OTLP_BODY: Document = {
     "content": {
         "application/x-protobuf": {"schema": _BINARY},
         "application/json": {"schema": {"type": "object"}},
+    },
+}
+_FORM_BODY: Document = {
+    "required": True,
+    "content": {
+        FORM: {
+            "schema": {
+                "type": "object",
+                "required": [FILE],
+                "properties": {FILE: _BINARY, **{name: {"type": "string"} for name in sorted(resources.FIELDS)}},
+                "additionalProperties": False,
+            }
+        }
     },
 }
 # What the routes that read their own bodies take: one of these, or a batch of them under a name.
@@ -152,14 +166,20 @@ async def _no_registry() -> None: ...
 
 
 def _complete(path: str, method: str, operation: Document) -> None:
-    if path in _OTLP_BODIES:
+    if (method, path) == ("post", "/resources"):
+        operation["requestBody"] = _FORM_BODY
+        # Of a document that is there already.
+        operation["responses"]["200"] = operation["responses"]["201"]
+    elif path in _OTLP_BODIES:
         operation["requestBody"] = _OTLP_BODY
     elif (method, path) in _BODIES:
         operation["requestBody"] = _body(path, _BODIES[method, path])
     if path in _ANSWERS:
         operation["responses"]["200"]["content"] = _ANSWERS[path]
     # An empty one stands for none: then the key is in the body.
-    operation["security"] = [] if path in PUBLIC_PATHS else [{"key": []}, *([{}] if path in BODY_KEY_PATHS else [])]
+    operation["security"] = (
+        [] if path in PUBLIC_PATHS else [{"key": []}, *([{}] if (method.upper(), path) in KEY_IN_BODY else [])]
+    )
     if path == "/users":
         operation["responses"]["200"] = {**operation["responses"]["201"], "description": "The user was there already"}
     content = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}

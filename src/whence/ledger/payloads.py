@@ -37,6 +37,11 @@ def canonical(payload: bytes | memoryview) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(payload), order="deterministic")
 
 
+def upload_place(workspace_id: str, resource_id: UUID, part: int) -> bytes:
+    """What binds a part of a file that is still to be read to where it belongs."""
+    return b"resource part %d " % part + resource_id.bytes + workspace_id.encode()
+
+
 async def tie_to_provider(database: Database, provider: KeyProvider, now: datetime) -> None:
     """A database is tied to the key that its first start had; with another one nothing could be read."""
     async with database.transaction(None) as tx:

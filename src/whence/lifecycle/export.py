@@ -20,6 +20,7 @@ from whence.errors import NotFound, SetupError
 from whence.graph.project import Projector
 from whence.graph.reading import open_name
 from whence.ledger import Ledger
+from whence.ledger.payloads import upload_place
 from whence.lifecycle.erasure import ERASE_TIMEOUT_MS, check_subject
 from whence.wire import StoredEvent
 
@@ -35,6 +36,7 @@ _encode = msgspec.json.Encoder().encode
 # Rows that an event of the subject's made, found by its id.
 _BY_EVENT = {
     "memories.jsonl": "export_memories",
+    "resources.jsonl": "export_resources",
     "recalls.jsonl": "export_recalls",
     "sessions.jsonl": "export_sessions",
     "actions.jsonl": "export_actions",
@@ -106,6 +108,10 @@ class Export:
                         count += len(page)
                         yield sink.taken()
                 written[name] = {"count": count, "sha256": digest.hexdigest()}
+            async for name, content in self._uploads():
+                archive.writestr(name, content)
+                written[name] = {"count": 1, "sha256": hashlib.sha256(content).hexdigest()}
+                yield sink.taken()
             archive.writestr("manifest.json", _encode({**self._about, "parts": written}))
         on_progress(len(parts), len(parts))
         yield sink.taken()
@@ -129,6 +135,21 @@ class Export:
                 contents = {item.position: item for item in await self._ledger.opened(self._scope, sealed)}
                 yield [_event_line(envelopes[position], contents.get(position)) for position in taken]
                 left = left[len(taken) :]
+
+    async def _uploads(self) -> AsyncIterator[tuple[str, bytes]]:
+        """Files that are still to be read, a part of each at a time."""
+        subject_id = self._about["subject_id"]
+        async with self._database.transaction(self._scope) as tx:
+            rows = await (await tx.execute(_SQL["export_uploads"], self._values, binary=True)).fetchall()
+            key_rows = await self._ledger.keys.read(tx, self._scope.workspace_id, {subject_id})
+        keys = await self._ledger.keys.opened(self._scope.workspace_id, key_rows)
+        for resource_id, part in rows:
+            values = {**self._values, "resource_id": resource_id, "part": part}
+            async with self._database.transaction(self._scope) as tx:
+                row = await (await tx.execute(_SQL["export_upload"], values, binary=True)).fetchone()
+            if row is not None and subject_id in keys:
+                place = upload_place(self._scope.workspace_id, resource_id, part)
+                yield f"uploads/{resource_id}/{part:04}", keys[subject_id].open(place, row[0])
 
     def _rows_of(self, statement: str) -> Callable[[], Lines]:
         async def lines() -> Lines:

@@ -434,6 +434,9 @@ ORDER BY s.at_position;
 -- name: export_memories
 SELECT ((to_jsonb(m) - ARRAY['workspace_id', 'owner', 'anchor', 'body_hash', 'object_key'])
     || jsonb_build_object(
+        'location', (
+            SELECT c.location FROM whence.resource_chunks c
+            WHERE c.workspace_id = m.workspace_id AND c.memory_id = m.memory_id),
         'sources', (
             SELECT coalesce(jsonb_agg(to_jsonb(s) - ARRAY['workspace_id', 'memory_id'] ORDER BY s.position, s.source), '[]')
             FROM whence.memory_sources s WHERE s.workspace_id = m.workspace_id AND s.memory_id = m.memory_id),
@@ -442,6 +445,19 @@ SELECT ((to_jsonb(m) - ARRAY['workspace_id', 'owner', 'anchor', 'body_hash', 'ob
             FROM whence.recall_hits h WHERE h.workspace_id = m.workspace_id AND h.memory_id = m.memory_id)))::text
 FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(event_ids)s::uuid[]) ORDER BY m.position;
+
+-- name: export_resources
+SELECT (to_jsonb(r) - 'workspace_id')::text FROM whence.resources r
+WHERE r.workspace_id = %(workspace_id)s AND r.resource_id = ANY (%(event_ids)s::uuid[]) ORDER BY r.position;
+
+-- name: export_uploads
+-- Files that are still to be read, part by part.
+SELECT u.resource_id, u.part FROM whence.resource_uploads u
+WHERE u.workspace_id = %(workspace_id)s AND u.user_id = %(subject_id)s ORDER BY u.resource_id, u.part;
+
+-- name: export_upload
+SELECT u.ciphertext FROM whence.resource_uploads u
+WHERE u.workspace_id = %(workspace_id)s AND u.resource_id = %(resource_id)s AND u.part = %(part)s;
 
 -- name: export_recalls
 SELECT (to_jsonb(r) - 'workspace_id' || jsonb_build_object('hits', (

@@ -44,6 +44,7 @@ from whence.wire import (
     CanonRule,
     Explanation,
     Fact,
+    Location,
     MemoryPage,
     MemoryRecall,
     MemorySource,
@@ -80,6 +81,7 @@ T = TypeVar("T")
 
 _SQL = load("whence.memory")
 _decode = msgspec.json.Decoder(dict[str, int]).decode
+_decode_location = msgspec.json.Decoder(Location).decode
 
 EPISODES = Statement("episodes", _SQL["episodes_of_agent"])
 FOUND = Statement("recall_found", _SQL["found"])
@@ -554,9 +556,10 @@ def memory_of(row: tuple[Any, ...]) -> StoredMemory:
     subject, predicate, about, confidence, key = row[12:17]
     fact = None if subject is None else Fact(subject, predicate, about, confidence)
     shown = key.partition(BETWEEN)[0] if fact is None and key is not None else None
-    sanitised, *later = row[30:]
+    sanitised, *later, location = row[30:]
     found = sanitised and _decode(sanitised)
-    fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:30], found, *later)
+    stands = location and _decode_location(location)
+    fields: tuple[Any, ...] = (*row[:12], fact, shown, *row[17:30], found, *later, stands)
     return StoredMemory(*fields)  # pyright: ignore[reportCallIssue] (a row is Any)
 
 

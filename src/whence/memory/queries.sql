@@ -10,7 +10,9 @@ m.memory_id, m.position, m.agent, m.profile, m.tier, m.kind, m.body, m.user_id, 
 m.run_id, m.world_id_context, m.fact_subject, m.fact_predicate, m.fact_object, m.confidence, m.conflict_key,
 m.importance, m.valid_at, m.invalid_at, m.invalidated_at, m.invalidated_by, m.superseded_at, m.superseded_by,
 m.recorded_at, m.deleted_at, m.told_count, m.access_count, m.accessed_at, m.said_by, m.sanitised::text, m.archived_at,
-m.support, m.speaker, m.role
+m.support, m.speaker, m.role, CASE WHEN m.role = 'document' THEN (
+    SELECT c.location::text FROM whence.resource_chunks c WHERE c.workspace_id = m.workspace_id AND c.memory_id = m.memory_id
+) END
 
 -- fragment: held
 -- What held at a moment, as far as it was known at another: then nothing that was known came after it.

@@ -96,8 +96,8 @@ class Draft(NamedTuple):
     vector: npt.NDArray[np.float32] | None
 
 
-def draft(principal: Principal, request: Remember, profiles: Profiles) -> Draft:
-    """Raises InvalidInput that names the field."""
+def draft(principal: Principal, request: Remember, profiles: Profiles, named: str | None = None) -> Draft:
+    """By the agent's profile, or by the one that is named. Raises InvalidInput that names the field."""
     for field, value in (
         ("agent", request.agent),
         ("user_id", request.user_id),
@@ -110,7 +110,7 @@ def draft(principal: Principal, request: Remember, profiles: Profiles) -> Draft:
     ):
         if value is not None:
             check_name(field, value, MAX_IDENTIFIER_CHARACTERS)
-    name, profile = profiles.of(request.agent)
+    name, profile = profiles.of(request.agent) if named is None else (named, profiles.named(named))
     check_cell(name, profile, request.tier, request.kind)
     _check_anchors(request, name, profile)
     _check_numbers(request)

@@ -109,6 +109,9 @@ class Recaller:
         """Until what was recalled in the workspace by now is recorded."""
         await self._behind.settled(workspace_id)
 
+    def forget_session(self, workspace_id: str, session_id: str) -> None:
+        self._corpora.end_session(workspace_id, session_id)
+
     # --- recall -----------------------------------------------------------------------------------------------------
 
     async def recall(self, principal: Principal, asked: Recall, within: str | None = None) -> Recalled:
@@ -167,10 +170,15 @@ class Recaller:
                 for held, newer in zip(everything, fresh, strict=True):
                     async with held.turn:
                         await add(held.corpus, newer)
+                    if len(newer) == MAX_RANKED:
+                        # There is more than a look brings, such as a long document.
+                        await self._corpora.load(scope, held)
                 if not is_current:
                     # Once: what is told meanwhile was told after the question.
                     is_current = all(len(newer) < MAX_RANKED for newer in fresh)
                     continue
+            if await self._corpora.sweep(scope, everything):
+                continue
             found = _held_among(ranked.order, rows)
             if len(found) >= asked.top_k or len(ranked.order) >= min(ranked.searched, MAX_RANKED):
                 break
@@ -284,6 +292,7 @@ class Recaller:
                 held.corpus.importance.rows[index] = memory.importance
             elif gone:
                 held.corpus.gone.rows[index] = True
+                held.found_gone += 1
         absent = places.keys() - seen
         for held in {id(places[memory_id][0]): places[memory_id][0] for memory_id in absent}.values():
             # Rows were removed, by an erasure perhaps: what is held is not to be searched again.

@@ -24,6 +24,8 @@ MAX_SEARCHED = 100_000
 LOADED_AT_ONCE = 2_000
 ADDED_AT_ONCE = 50
 """More than these are read beside the event loop."""
+MANY_GONE = 100
+"""Found by one question: then more of what is held is gone, such as all of a document."""
 
 _SQL = load("whence.recall")
 
@@ -43,6 +45,8 @@ class Held:
         """The position after which what is held begins."""
         self.is_indexed = False
         """Whether the owner has more than is held, in the index."""
+        self.found_gone = 0
+        """By questions, since it was looked for."""
 
 
 class Corpora:
@@ -86,12 +90,31 @@ class Corpora:
         for name in [name for name in self._held if name[0] == workspace_id]:
             del self._held[name]
 
+    def end_session(self, workspace_id: str, session_id: str) -> None:
+        """All of a session was forgotten at once."""
+        for (workspace, _), held in self._held.items():
+            if workspace == workspace_id:
+                codes = [code for (_, name), code in held.corpus.sessions.items() if name == session_id]
+                held.corpus.gone.rows[np.isin(held.corpus.session.rows, codes)] = True
+
     def weigh(self, workspace_id: str, importance: Mapping[UUID, float]) -> None:
         """Memories have become more or less important."""
         for (workspace, _), held in self._held.items():
             places = held.corpus.place if workspace == workspace_id else {}
             for memory_id in importance.keys() & places.keys():
                 held.corpus.importance.rows[places[memory_id]] = importance[memory_id]
+
+    async def sweep(self, scope: Scope, everything: Sequence[Held]) -> bool:
+        """Marks what another process has forgotten, where a question came upon much of it; says whether it did."""
+        swept = [held for held in everything if held.found_gone >= MANY_GONE]
+        for held in swept:
+            async with self._database.transaction(scope) as tx:
+                values = scope.values(owner=held.owner)
+                rows = await (await tx.execute(_SQL["gone_of_owner"], values, binary=True)).fetchall()
+            places = [held.corpus.place[row[0]] for row in rows if row[0] in held.corpus.place]
+            held.corpus.gone.rows[places] = True
+            held.found_gone = 0
+        return bool(swept)
 
     def drop(self, held: Held) -> None:
         name = (held.scope.workspace_id, held.owner)

@@ -15,6 +15,12 @@ WHERE m.workspace_id = %(workspace_id)s::text AND m.owner = %(owner)s::text AND 
   AND m.deleted_at IS NULL
 ORDER BY m.position LIMIT %(limit)s::bigint;
 
+-- name: gone_of_owner
+-- What was forgotten; without an owner, of everybody.
+SELECT m.memory_id FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s::text AND (%(owner)s::text IS NULL OR m.owner = %(owner)s::text)
+  AND m.deleted_at IS NOT NULL;
+
 -- name: before_newest
 -- The position before the newest ones of an owner; nothing where there are not so many.
 SELECT m.position FROM whence.memories m

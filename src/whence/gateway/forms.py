@@ -1,0 +1,106 @@
+"""Forms with a file in them, read as they come: never more of one in memory than what arrived last."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from litestar import Request
+from litestar.exceptions.http_exceptions import InternalServerException, RequestEntityTooLarge
+from multipart import (  # pyright: ignore[reportMissingTypeStubs]
+    MultipartError,
+    MultipartSegment,
+    PushMultipartParser,
+)
+
+from whence.errors import FieldError, InvalidInput, MalformedBody, UnsupportedMedia, WhenceError
+from whence.resources.spool import Spool
+
+FORM = "multipart/form-data"
+FILE = "file"
+MAX_FIELD_BYTES = 4 << 10
+MAX_FORM_PARTS = 16
+MAX_FORM_BYTES = 64 << 20
+"""What is past the largest file is read and not kept, so that its sender hears why; past this it is cut off."""
+SILENCE_SECONDS = 60.0
+
+
+@dataclass
+class Form:
+    spool: Spool
+    fields: dict[str, str] = field(default_factory=dict[str, str])
+    name: str | None = None
+    """Of the file; None where there is none."""
+    content_type: str | None = None
+
+
+async def read_form(request: Request[Any, Any, Any], known: frozenset[str], spool: Spool) -> Form:
+    """The file goes into the spool. What is wrong with a field is told at the end, when whoever sends can hear it."""
+    kind, options = request.content_type
+    if kind != FORM or not options.get("boundary"):
+        raise UnsupportedMedia(f"send {FORM}, with the file in a part that is called `{FILE}`")
+    form = Form(spool)
+    wrong: list[WhenceError] = []
+    try:
+        with PushMultipartParser(options["boundary"], max_segment_count=MAX_FORM_PARTS) as parser:
+            async for segment, content in _parts(parser, request.stream()):
+                try:
+                    _take(form, known, segment, content)
+                except WhenceError as error:
+                    wrong.append(error)
+    except MultipartError:
+        raise MalformedBody(f"the body is not complete {FORM}, or has more than {MAX_FORM_PARTS} parts") from None
+    except RequestEntityTooLarge:
+        spool.size = MAX_FORM_BYTES
+        spool.check()
+    except (InternalServerException, TimeoutError):
+        # Litestar's word for a client that goes away in the middle; nobody will read the answer.
+        raise MalformedBody("the body ended before it was complete") from None
+    if wrong:
+        raise wrong[0]
+    return form
+
+
+async def _parts(
+    parser: PushMultipartParser, stream: AsyncGenerator[bytes]
+) -> AsyncIterator[tuple[MultipartSegment, bytes | bytearray | None]]:
+    """Each part as it begins, without content, and then what comes of it."""
+    segment: MultipartSegment | None = None
+    while not parser.closed:
+        async with asyncio.timeout(SILENCE_SECONDS):
+            piece = await anext(stream, b"")
+        for item in parser.parse(piece):
+            if isinstance(item, MultipartSegment):
+                segment = item
+                yield segment, None
+            elif item and segment is not None:
+                yield segment, item
+        if not piece:
+            return
+
+
+def _take(form: Form, known: frozenset[str], segment: MultipartSegment, content: bytes | bytearray | None) -> None:
+    name = segment.name or ""
+    if name == FILE:
+        if content is not None:
+            form.spool.write(content)
+        elif form.name is not None:
+            raise _wrong(FILE, "one at a time")
+        else:
+            form.name = segment.filename or FILE
+            form.content_type = segment.content_type
+        return
+    if name not in known:
+        raise _wrong(name[:40] or "part", "is not a known field")
+    if content is None and name in form.fields:
+        raise _wrong(name, "is given twice")
+    if len(form.fields.get(name, "")) + len(content or b"") > MAX_FIELD_BYTES:
+        raise _wrong(name, f"is longer than {MAX_FIELD_BYTES:,} bytes")
+    try:
+        form.fields[name] = form.fields.get(name, "") + (content or b"").decode()
+    except UnicodeDecodeError:
+        raise _wrong(name, "is not valid UTF-8") from None
+
+
+def _wrong(name: str, message: str) -> InvalidInput:
+    return InvalidInput(f"{name}: {message}", (FieldError(name, message),))
