@@ -292,7 +292,7 @@ class Chats:
         asked = Recall(query=query, agent=agent, sessions=sessions, top_k=top_k, as_of=as_of)
         found = await self._recaller.recall(principal, asked)
         return Searched(
-            [_result(hit, _scope_of(hit, scopes, chat)) for hit in found.hits],
+            [_result(hit, _scope_of(hit, scopes, chat)) for hit in _said_once(found.hits)],
             SearchMeta(
                 found.recall_id,
                 found.meta.query_ms,
@@ -484,6 +484,17 @@ def _learnt(chat: Chat, drawn: Drawn, fact_id: UUID) -> Remember:
         byte_range=drawn.byte_range,
         memory_id=fact_id,
     )
+
+
+def _said_once(hits: Sequence[Hit]) -> list[Hit]:
+    """What is drawn from a message that is a hit itself says nothing more: it comes after all else."""
+    found = {hit.memory_id for hit in hits}
+    again = {
+        hit.memory_id
+        for hit in hits
+        if hit.kind == "semantic" and any(source.event_id in found for source in hit.provenance[1:])
+    }
+    return sorted(hits, key=lambda hit: hit.memory_id in again)
 
 
 def _scope_of(hit: Hit, scopes: Sequence[SearchScope], chat: str) -> SearchScope:
