@@ -23,6 +23,7 @@ def entry(text: str, position: int, **more: Any) -> Entry:
         "importance": 0.5,
         "embedder": _WORDS.name,
         "vector": None,
+        "is_turn": "session_id" in more,
     }
     given |= more
     if given["vector"] is None and given["embedder"] == _WORDS.name:

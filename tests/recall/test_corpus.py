@@ -43,8 +43,8 @@ def test_postings_are_what_a_dictionary_would_be(batches: list[list[dict[int, in
     passage = 0
     for repeats, batch in enumerate(batches):
         for counts in batch * (1 + 20 * (repeats % 2)):
+            postings.add(passage, counts)
             for term, count in counts.items():
-                postings.add(term, passage, count)
                 plain.setdefault(term, []).append((passage, count))
             passage += 1
         postings.settle(16)

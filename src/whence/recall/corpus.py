@@ -40,6 +40,8 @@ class Entry(NamedTuple):
     importance: float
     embedder: str | None
     vector: Floats | None
+    is_turn: bool = False
+    """Whether somebody said it to somebody: then what was said around it tells what it is about."""
 
 
 class Grown:
@@ -82,9 +84,15 @@ class Postings:
         self._waiting: dict[int, list[tuple[int, int]]] = {}
         self._waiting_count = 0
 
-    def add(self, term: int, passage: int, count: int) -> None:
-        self._waiting.setdefault(term, []).append((passage, count))
-        self._waiting_count += 1
+    def add(self, passage: int, counts: dict[int, int]) -> None:
+        """How often each term stands in a passage."""
+        waiting = self._waiting
+        for term, count in counts.items():
+            if term in waiting:
+                waiting[term].append((passage, count))
+            else:
+                waiting[term] = [(passage, count)]
+        self._waiting_count += len(counts)
 
     def settle(self, terms: int) -> None:
         """Sorts in what waits, where that is much of the whole."""
@@ -170,6 +178,7 @@ class Corpus:
         """The memory that was told before this one in the same session."""
         self.after = Grown(np.int32)
         self.session = Grown(np.int32)
+        self.is_turn = Grown(np.bool_)
         self.session_words = Grown(np.float32)
         self.speaker = Grown(np.int32)
         self.agent = Grown(np.int32)
@@ -215,8 +224,23 @@ class Corpus:
         """In order of their positions, each newer than what is held."""
         new_terms: list[str] = []
         asides: list[tuple[int, str]] = []
-        for entry in entries:
-            self._add(entry, new_terms, asides)
+        lengths: list[int] = []
+        starts = [self._add_words(entry, new_terms, asides, lengths) for entry in entries]
+        self.passage_starts.extend(starts)
+        self.passage_words.extend(lengths)
+        self.speaker.extend([self._speaker(entry.speaker) for entry in entries])
+        self.agent.extend([self.code("agent", entry.agent) for entry in entries])
+        self.tier.extend([self.code("tier", entry.tier) for entry in entries])
+        self.kind.extend([self.code("kind", entry.kind) for entry in entries])
+        # What was drawn from a conversation is no turn of it.
+        self.is_turn.extend([entry.is_turn and entry.kind != "semantic" for entry in entries])
+        self.valid_at.extend([entry.valid_at for entry in entries])
+        self.importance.extend([entry.importance for entry in entries])
+        self.only_asks.extend([only_asks(entry.text) for entry in entries])
+        self.is_order.extend([is_order(entry.text) for entry in entries])
+        spaces = [space_of(entry.embedder, entry.vector) for entry in entries]
+        self.embedder.extend([NOBODY if space is None else self.code("embedder", space) for space in spaces])
+        self.gone.extend([False] * len(entries))
         if new_terms:
             self.term_vectors.extend(self._words.word_vectors(new_terms, WORD_DIMENSION))
         if asides:
@@ -227,49 +251,41 @@ class Corpus:
             self._add_vectors(entries)
             self.until = entries[-1].position
 
-    def _add(self, entry: Entry, new_terms: list[str], asides: list[tuple[int, str]]) -> None:
+    def _add_words(self, entry: Entry, new_terms: list[str], asides: list[tuple[int, str]], lengths: list[int]) -> int:
+        """Where its passages begin; how many words each has is added to `lengths`."""
         index = len(self.ids)
         self.ids.append(entry.memory_id)
         self.place[entry.memory_id] = index
-        start = len(self.passage_words)
+        start = len(self.passage_words) + len(lengths)
         total = 0
-        lengths: list[int] = []
         parts = passages(entry.text)
         if len(parts) > 1 or entry.embedder != self._words.name:
             asides += [(index, part) for part in parts]
-        for number, passage in enumerate(parts):
+        terms = self.terms
+        for number, passage in enumerate(parts, start):
             counts: dict[int, int] = {}
             found = words(passage)
-            for word in found:
-                term = self.terms.get(word.stem)
+            for stem, surface in found:
+                term = terms.get(stem)
                 if term is None:
-                    term = self.terms[word.stem] = len(self.terms)
-                    new_terms.append(word.surface)
+                    term = terms[stem] = len(terms)
+                    new_terms.append(surface)
                 counts[term] = counts.get(term, 0) + 1
-            for term, count in counts.items():
-                self.postings.add(term, start + number, count)
+            self.postings.add(number, counts)
             lengths.append(len(found))
             total += len(found)
-        self.passage_starts.extend([start])
-        self.passage_words.extend(lengths)
         self.words.extend([total])
         self._word_count += total
         self._join_session(entry, index, total)
-        speaker = NOBODY
-        if entry.speaker:
-            speaker = self.code("speaker", entry.speaker)
-            self.speaker_stems.setdefault(speaker, frozenset(stem_of(name) for name in entry.speaker.split()))
-        self.speaker.extend([speaker])
-        self.agent.extend([self.code("agent", entry.agent)])
-        self.tier.extend([self.code("tier", entry.tier)])
-        self.kind.extend([self.code("kind", entry.kind)])
-        self.valid_at.extend([entry.valid_at])
-        self.importance.extend([entry.importance])
-        self.only_asks.extend([only_asks(entry.text)])
-        self.is_order.extend([is_order(entry.text)])
-        space = space_of(entry.embedder, entry.vector)
-        self.embedder.extend([NOBODY if space is None else self.code("embedder", space)])
-        self.gone.extend([False])
+        return start
+
+    def _speaker(self, name: str | None) -> int:
+        if not name:
+            return NOBODY
+        speaker = self.code("speaker", name)
+        if speaker not in self.speaker_stems:
+            self.speaker_stems[speaker] = frozenset(stem_of(part) for part in name.split())
+        return speaker
 
     def _join_session(self, entry: Entry, index: int, total: int) -> None:
         if entry.session_id is None:
@@ -286,13 +302,12 @@ class Corpus:
                 self._session_count += 1
                 self.session_words.extend([0])
             self.session_words.rows[session] += total
-            # What was drawn from a conversation is no turn of it.
-            is_turn = entry.kind != "semantic"
-            previous = self._last_of_session.get(session, NOBODY) if is_turn else NOBODY
+            is_in_line = entry.kind != "semantic"
+            previous = self._last_of_session.get(session, NOBODY) if is_in_line else NOBODY
             self.before.extend([previous])
             if previous != NOBODY:
                 self.after.rows[previous] = index
-            if is_turn:
+            if is_in_line:
                 self._last_of_session[session] = index
         self.after.extend([NOBODY])
         self.session.extend([session])

@@ -80,7 +80,7 @@ class Distant:
             rows = await (await tx.execute(_SQL["texts_to_index"], values, binary=True)).fetchall()
             if not rows:
                 return 0
-            terms = [sorted({term_of(scope.workspace_id, owner, word.stem) for word in words(row[1])}) for row in rows]
+            terms = [sorted({term_of(scope.workspace_id, owner, stem) for stem, _ in words(row[1])}) for row in rows]
             ends = np.cumsum([len(each) for each in terms])
             made = {
                 "ids": [row[0] for row in rows],

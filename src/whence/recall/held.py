@@ -193,4 +193,4 @@ def _entry(row: tuple[Any, ...]) -> Entry:
     if row[11] is not None:
         # Two numbers of two bytes stand before the components: how many there are, and one that is not used.
         vector = np.frombuffer(row[11], ">f2", offset=4).astype(np.float32)
-    return Entry(*row[:11], vector)  # pyright: ignore[reportCallIssue] (a row is Any)
+    return Entry(*row[:11], vector, row[13])  # pyright: ignore[reportCallIssue] (a row is Any)

@@ -4,7 +4,7 @@
 -- The fields of corpus.Entry, in order.
 m.memory_id, m.position, m.agent, m.tier, m.kind, m.session_id, m.body, m.speaker,
 extract(epoch FROM m.valid_at)::double precision, m.importance::real, v.embedder, halfvec_send(v.embedding),
-m.archived_at IS NOT NULL OR m.superseded_at IS NOT NULL
+m.archived_at IS NOT NULL OR m.superseded_at IS NOT NULL, m.speaker IS NOT NULL OR m.role IS NOT NULL
 
 -- fragment: with_vector
 LEFT JOIN whence.memory_vectors v ON v.workspace_id = m.workspace_id AND v.memory_id = m.memory_id

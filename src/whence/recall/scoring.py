@@ -193,13 +193,15 @@ class _Signals:
 
     def neighbours(self) -> list[Floats]:
         corpus, own, rarity = self._corpus, self._seen.by_memory, self._rarity
-        if not corpus.sessions:
-            # Nothing has a neighbour, so each is its own window and its own session.
-            words = bm25(own, corpus.words.rows, rarity)
-            passages = self._best_passage(self._passage_words() + self._passage_near())
-            likeness, _ = self._meaning()
-            return [words, words, words, passages, likeness, likeness]
-        before, after = corpus.before.rows, corpus.after.rows
+        words = bm25(own, corpus.words.rows, rarity)
+        passages = self._best_passage(self._passage_words() + self._passage_near())
+        likeness, _ = self._meaning()
+        is_turn = corpus.is_turn.rows
+        # What is no turn of a conversation is its own window and its own session.
+        alone = [words, words, words, passages, likeness, likeness]
+        if not is_turn.any():
+            return alone
+        before, after = np.where(is_turn, (corpus.before.rows, corpus.after.rows), NOBODY)
         before2, after2 = _step(before), _step(after)
         # A column of zeros at the end stands for a neighbour that is not there.
         counts = np.concatenate([own, np.zeros((len(own), 1), np.float32)], axis=1)
@@ -212,13 +214,11 @@ class _Signals:
         in_session = np.zeros((len(own), size), np.float32)
         for row, each in enumerate(own):
             in_session[row] = np.bincount(sessions, each, size)
-        passages = self._best_passage(self._passage_words() + self._passage_near())
-        likeness, _ = self._meaning()
         padded = np.append(likeness, np.float32(0))
         together = likeness + padded[before] + padded[before2] + padded[after]
         count = 1 + (before != NOBODY) + (before2 != NOBODY) + (after != NOBODY)
         window_likeness = (together / np.sqrt(count)).astype(np.float32)
-        return [
+        together_with = [
             bm25(window, window_words, rarity),
             bm25(around, around_words, rarity),
             bm25(in_session, corpus.session_words.rows, rarity)[sessions],
@@ -226,6 +226,9 @@ class _Signals:
             window_likeness,
             _best_of_group(window_likeness, sessions, size),
         ]
+        if is_turn.all():
+            return together_with
+        return [np.where(is_turn, turn, lone) for turn, lone in zip(together_with, alone, strict=True)]
 
     def worth(self) -> list[Floats]:
         corpus = self._corpus
