@@ -100,7 +100,7 @@ def test_the_same_bytes_are_one_resource_of_a_user_and_of_each_partition(ann: ht
     assert listed == first.json()
     [in_shop] = ann.get("/resources", params={"app_id": "shop"}).json()["resources"]
     assert in_shop == others[1].json()
-    found = ann.post("/v1/recall", json={"query": "rose", "agent": "gateway:shop/eu"}).json()["hits"]
+    found = ann.post("/v1/recall", json={"query": "rose", "agent": "gateway/shop/eu"}).json()["hits"]
     assert [hit["session_id"] for hit in found] == [others[2].json()["uri"]]
 
 
@@ -181,11 +181,11 @@ def test_a_key_in_the_form_does_and_one_of_somebody_else_does_not(
         assert added.json()["user_id"] == "ann"
         refused = {
             "no key": add(nobody, content),
-            "no user": add(nobody, content, user_key=keys["ann"]),
             "another's": add(nobody, content, user_id="ann", user_key=keys["bob"]),
             "wrong": add(nobody, content, user_id="ann", user_key=keys["ann"][:-1] + "!"),
         }
         assert {name: answer.status_code for name, answer in refused.items()} == dict.fromkeys(refused, 401)
+        assert add(nobody, content, user_key=keys["ann"]).json()["errors"][0]["field"] == "user_id"
         assert not any(keys["bob"] in answer.text for answer in refused.values())
         for_bob = add(nobody, content, user_id="bob", user_key=workspace.admin_key)
         assert (for_bob.json()["user_id"], for_bob.json()["added_by"]) == ("bob", "admin")

@@ -135,11 +135,11 @@ def test_events_of_workflows_are_refused_from_senders(ann: httpx.Client) -> None
 def test_the_description_says_what_is_sent_and_answered() -> None:
     paths = document(ROUTES)["paths"]
     assert set(paths["/v1/workflows"]["post"]["responses"]) == {
-        "201", "400", "401", "409", "413", "415", "422", "503",
+        "201", "400", "401", "409", "413", "415", "422", "429", "503",
     }  # fmt: skip
-    assert set(paths["/v1/workflows"]["get"]["responses"]) == {"200", "401", "422", "503"}
+    assert set(paths["/v1/workflows"]["get"]["responses"]) == {"200", "401", "422", "429", "503"}
     assert set(paths["/v1/workflows/{workflow_id}"]["delete"]["responses"]) == {
-        "204", "401", "403", "404", "422", "503",
+        "204", "401", "403", "404", "422", "429", "503",
     }  # fmt: skip
     assert "404" in paths["/v1/workflows/select"]["post"]["responses"]
     assert {"404", "409"} <= set(paths["/v1/workflows/outcomes"]["post"]["responses"])

@@ -202,10 +202,10 @@ def test_metrics_have_the_route_and_not_the_names(admin: httpx.Client, server: S
 def test_the_description_says_what_is_sent_and_answered() -> None:
     described = document(ROUTES)
     operations = described["paths"]["/v1/working/{agent}/{instance}/{key}"]
-    assert set(operations["put"]["responses"]) == {"200", "400", "401", "413", "415", "422", "503"}
-    assert set(operations["get"]["responses"]) == {"200", "401", "404", "422", "503"}
-    assert set(operations["delete"]["responses"]) == {"204", "401", "404", "422", "503"}
-    assert set(described["paths"]["/v1/working/{agent}/{instance}"]["get"]["responses"]) == {"200", "401", "422", "503"}
+    assert set(operations["put"]["responses"]) == {"200", "400", "401", "413", "415", "422", "429", "503"}
+    assert set(operations["get"]["responses"]) == {"200", "401", "404", "422", "429", "503"}
+    assert set(operations["delete"]["responses"]) == {"204", "401", "404", "422", "429", "503"}
+    assert set(described["paths"]["/v1/working/{agent}/{instance}"]["get"]["responses"]) == {"200", "401", "422", "429", "503"}
     assert "requestBody" not in operations["get"]
     sent = described["components"]["schemas"]["WorkingRequest"]
     assert operations["put"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/WorkingRequest")

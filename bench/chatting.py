@@ -1,6 +1,6 @@
 """A conversation of LoCoMo's shape added for many users at once through the memory gateway, and searched.
 
-    python bench/gateway.py SET URL ADMIN_KEY [USERS]
+    python bench/chatting.py SET URL ADMIN_KEY [USERS]
 
 Prints how long adds and searches took, and fails where somebody finds what is somebody else's.
 """
