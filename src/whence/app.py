@@ -35,13 +35,14 @@ from whence.memory.profiles import Profiles
 from whence.memory.reembed import Reembedding
 from whence.memory.workflows import Workflows
 from whence.memory.working import Working
-from whence.models import make_embedder
+from whence.models import make_embedder, make_reranker
 from whence.models.embedder import WordLlamaEmbedder
 from whence.queue import Queue
 from whence.recall import Recaller
 from whence.recall.assembly import Assembler
 from whence.recall.behind import Behind
 from whence.recall.distant import Distant
+from whence.recall.reranking import Reranking
 from whence.settings import Settings
 
 DEFAULT_WORKSPACE: Final = "default"
@@ -104,6 +105,7 @@ async def open_app(
     # The graph is compared by digests, so its vectors must be equal on every machine: it keeps the built-in embedder.
     built_in = WordLlamaEmbedder()
     embedder = make_embedder(settings, built_in)
+    reranker = make_reranker(settings)
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
             await asyncio.to_thread(_migrate, logins.owner)
@@ -115,7 +117,8 @@ async def open_app(
             workflows = Workflows(database, ledger, clock, profiles, dice or random.SystemRandom())
             behind = Behind(ledger, registry)
             distant = Distant(database)
-            recaller = Recaller(database, ledger, clock, memory, built_in, behind, distant)
+            reranking = Reranking(reranker, registry)
+            recaller = Recaller(database, ledger, clock, memory, built_in, behind, distant, reranking)
             archive = Archive(settings.archive_path, database, ledger)
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
@@ -150,6 +153,7 @@ async def open_app(
                 await behind.settled()
                 await ledger.close()
                 embedder.close()
+                reranking.close()
 
 
 async def _purge(owner: str, settings: Settings, clock: Clock) -> None:

@@ -132,6 +132,7 @@ class RecallAsked(TypedDict, total=False):
     channels: Sequence[Channel] | None
     neighbours: int | None
     embedding: Sequence[float] | None
+    rerank: bool | None
 
 
 class AssembleAsked(TypedDict, total=False):
@@ -139,6 +140,7 @@ class AssembleAsked(TypedDict, total=False):
     session_id: str | None
     task_type: str | None
     max_tokens: int | None
+    rerank: bool | None
 
 
 class RunFields(TypedDict, total=False):

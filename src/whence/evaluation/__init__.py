@@ -45,9 +45,12 @@ EVERYTHING: Final = "all"
 """The group of all questions, whatever their category."""
 
 AGENT: Final = "gateway"
+UNRANKED: Final = "without-rerank"
+"""All channels, in the order of their scores, whatever reranker is set."""
 CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
 METHODS: Final[dict[str, tuple[Channel, ...] | None]] = {
     "full": None,
+    UNRANKED: None,
     **{channel: (channel,) for channel in CHANNELS},
     **{f"without-{channel}": tuple(other for other in CHANNELS if other != channel) for channel in CHANNELS},
     "bm25": (),
@@ -69,13 +72,17 @@ class MethodReport(msgspec.Struct, frozen=True):
     gain: dict[str, Figure]
     """Over the first method, over all questions."""
     milliseconds: Mapping[str, float]
+    not_reranked: int = 0
+    """Questions that a reranker was to put in order and did not; they count as they were answered."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     turns: dict[str, int | None]
     """Of each piece of evidence its rank; null where it is not among the results."""
     sessions: dict[str, int | None]
     milliseconds: float
+    not_reranked: str | None = None
+    """Why, as a recall says it."""
 
 
 class QuestionReport(msgspec.Struct, frozen=True):
@@ -106,6 +113,7 @@ class Report(msgspec.Struct, frozen=True):
     questions: list[QuestionReport]
     weights: dict[Channel, dict[str, float]] | None = None
     """Where the Whence that was measured is of this installation."""
+    reranker: str | None = None
 
 
 # --- where it is measured ---------------------------------------------------------------------------------------------
@@ -179,6 +187,7 @@ class _Measured(NamedTuple):
     conversations: int
     turns: int
     embedder: str | None
+    reranker: str | None
     asked: list[_Asked]
 
 
@@ -211,6 +220,7 @@ def evaluate(
         ),
         {name: _reported(name, methods[0], scored) for name in methods},
         [QuestionReport(each.question.question_id, each.question.category, each.answers) for each in scored],
+        reranker=measured.reranker,
     )
 
 
@@ -224,6 +234,7 @@ def _measure(
     total, conversations, turns = dataset.question_count(limit), 0, 0
     asked: list[_Asked] = []
     embedder: str | None = None
+    reranker: str | None = None
     tell(0, total)
     for conversation in dataset.conversations(limit):
         conversations += 1
@@ -235,7 +246,8 @@ def _measure(
             for question in conversation.questions:
                 asked.append(_Asked(question, {name: said.answer(question, name) for name in methods}))
                 tell(len(asked), total)
-    return _Measured(conversations, turns, embedder, asked)
+            reranker = said.reranker or reranker
+    return _Measured(conversations, turns, embedder, reranker, asked)
 
 
 class _Said:
@@ -247,6 +259,8 @@ class _Said:
         self._turns: dict[UUID, list[str]] = {}
         """Of a memory. What was said twice may be remembered once."""
         self._bm25 = Bm25(conversation.turns)
+        self.reranker: str | None = None
+        """That put hits in order, once it did."""
         parts = [(turn.turn_id, memory) for turn in conversation.turns for memory in self._memories(turn)]
         for start in range(0, len(parts), BATCH_TURNS):
             self._store(parts[start : start + BATCH_TURNS])
@@ -278,6 +292,7 @@ class _Said:
 
     def answer(self, question: Question, method: str) -> Answer:
         started = time.perf_counter()
+        not_reranked: str | None = None
         if method == "bm25":
             results = [[turn_id] for turn_id in self._bm25.ranked(question.text, TOP_K)]
         else:
@@ -287,7 +302,10 @@ class _Said:
                 top_k=TOP_K,
                 as_of=question.asked_at,
                 channels=METHODS[method],
+                rerank=False if method == UNRANKED else None,
             )
+            not_reranked = found.meta.not_reranked
+            self.reranker = found.meta.reranker or self.reranker
             results = [self._turns.get(hit.memory_id, []) for hit in found.hits]
         took = (time.perf_counter() - started) * 1000
         turns: dict[str, int] = {}
@@ -300,6 +318,7 @@ class _Said:
             {turn_id: turns.get(turn_id) for turn_id in question.evidence},
             {session: sessions.get(session) for session in question.sessions},
             round(took, 2),
+            not_reranked,
         )
 
 
@@ -318,6 +337,7 @@ def _reported(method: str, first: str, asked: Sequence[_Asked]) -> MethodReport:
         _groups(SESSION_FIGURES, [(each.question.category, _sessions(each, method)) for each in by_session]),
         gain,
         percentiles([each.answers[method].milliseconds for each in asked]),
+        sum(each.answers[method].not_reranked is not None for each in asked),
     )
 
 

@@ -1,8 +1,9 @@
-"""Models: what turns text into vectors."""
+"""Models: what turns text into vectors, and what says how well a text answers a question."""
 
 from whence.errors import SetupError
 from whence.models.embedder import Embedder, WordLlamaEmbedder
 from whence.models.onnx import OnnxEmbedder, find_model
+from whence.models.reranker import OnnxReranker, Reranker
 from whence.settings import Settings
 
 
@@ -21,3 +22,19 @@ def make_embedder(settings: Settings, built_in: WordLlamaEmbedder) -> Embedder:
 
         return HostedEmbedder(which, settings.embedder_url, settings.embedder_key, settings.embedder_dimension)
     raise SetupError("setting embedder: is wordllama, onnx:FOLDER, onnx:NAME or openai:MODEL")
+
+
+def make_reranker(settings: Settings) -> Reranker | None:
+    """The one that the setting names, if it names one. As with embedders, nothing is loaded and nobody is asked yet."""
+    if settings.reranker is None:
+        return None
+    kind, _, which = settings.reranker.partition(":")
+    if kind == "onnx" and which:
+        return OnnxReranker(which, settings.model_caches)
+    if kind == "hosted" and which:
+        from whence.models.hosted_reranker import HostedReranker  # noqa: PLC0415
+
+        if settings.reranker_url is None:
+            raise SetupError("setting reranker_url: says where a hosted: reranker is, and is not set")
+        return HostedReranker(which, settings.reranker_url, settings.reranker_key)
+    raise SetupError("setting reranker: is onnx:FOLDER, onnx:NAME or hosted:MODEL")
