@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -25,7 +25,7 @@ def make_tokenizer() -> Tokenizer:
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     return tokenizer
 
@@ -51,6 +51,62 @@ def make_graph(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
+def likings(**of: dict[str, float]) -> np.ndarray:
+    """What `make_scorer` is made of: how much a word of a question likes each word of a text; itself, unless said."""
+    known = np.zeros((len(WORDS), len(WORDS)), np.float32)
+    for place in range(WORDS.index("told") + 1, len(WORDS)):
+        known[place, place] = 1
+    for word, liked in of.items():
+        for other, much in liked.items():
+            known[WORDS.index(word), WORDS.index(other)] = much
+    return known
+
+
+def make_scorer(liked: np.ndarray, form: Literal["n", "n,1", "n,2", "n,3"] = "n,1") -> onnx.ModelProto:
+    """A cross-encoder: the sum of how much each word of the first text likes each of the second, which it tells apart
+    by the types of tokens. Of two classes the first has nothing."""
+    one, axis, last = (
+        numpy_helper.from_array(np.array(value), name)
+        for name, value in (("one", np.float32(1)), ("axis", np.array([1])), ("last", np.array([2])))
+    )
+    nodes = [
+        helper.make_node("Cast", ["token_type_ids"], ["type"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["type", "mask"], ["in_second"]),
+        helper.make_node("Sub", ["one", "type"], ["not_type"]),
+        helper.make_node("Mul", ["not_type", "mask"], ["in_first"]),
+        helper.make_node("Unsqueeze", ["in_first", "last"], ["of_first"]),
+        helper.make_node("Unsqueeze", ["in_second", "last"], ["of_second"]),
+        helper.make_node("Gather", ["likes", "input_ids"], ["liking"]),
+        helper.make_node("Gather", ["words", "input_ids"], ["word"]),
+        helper.make_node("Mul", ["liking", "of_first"], ["liking_of_first"]),
+        helper.make_node("Mul", ["word", "of_second"], ["word_of_second"]),
+        helper.make_node("ReduceSum", ["liking_of_first", "axis"], ["wanted"], keepdims=0),
+        helper.make_node("ReduceSum", ["word_of_second", "axis"], ["there"], keepdims=0),
+        helper.make_node("Mul", ["wanted", "there"], ["both"]),
+        helper.make_node("ReduceSum", ["both", "axis"], ["score"], keepdims=0 if form == "n" else 1),
+        helper.make_node("Sub", ["score", "score"], ["nothing"]),
+    ]
+    parts = {"n": ["score"], "n,1": ["score"], "n,2": ["nothing", "score"], "n,3": ["nothing", "score", "nothing"]}[
+        form
+    ]
+    nodes.append(
+        helper.make_node("Identity", parts, ["logits"])
+        if len(parts) == 1
+        else helper.make_node("Concat", parts, ["logits"], axis=1)
+    )
+    shape = ["batch"] if form == "n" else ["batch", len(parts)]
+    given = [
+        helper.make_tensor_value_info(each, TensorProto.INT64, ["batch", "sequence"])
+        for each in ("input_ids", "attention_mask", "token_type_ids")
+    ]
+    kept = [one, axis, last, numpy_helper.from_array(liked, "likes")]
+    kept.append(numpy_helper.from_array(np.eye(len(WORDS), dtype=np.float32), "words"))
+    outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)]
+    graph = helper.make_graph(nodes, "tiny", given, outputs, kept)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
 def write_model(folder: Path, graph: onnx.ModelProto | None = None, file: str = "model.onnx", **said: Any) -> Path:
     """As sentence-transformers keeps it. `said` are the contents of its files, by name; None leaves one out."""
     (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -71,14 +127,27 @@ Answer = Callable[[dict[str, Any], int], tuple[int, dict[str, str], Any]]
 
 
 class Hosted:
-    """A server that speaks the embeddings API on loopback, and keeps what it was asked."""
+    """A server that speaks the embeddings API and the rerank API on loopback, and keeps what it was asked."""
 
     def __init__(self, dimension: int = 8) -> None:
         self.dimension = dimension
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.answer: Answer = lambda body, number: (200, {}, self.vectors(body))
+        self.answer: Answer = self.well
         self.url = ""
+
+    def well(self, body: dict[str, Any], _number: int) -> tuple[int, dict[str, str], Any]:
+        return 200, {}, self.scores(body) if "documents" in body else self.vectors(body)
+
+    def scores(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Like what Cohere answers, the best first: how many words of the question a text has."""
+        asked = set(body["query"].lower().split())
+        rows = [
+            {"index": index, "relevance_score": len(asked & set(text.lower().split())) / 10}
+            for index, text in enumerate(body["documents"])
+        ]
+        best = sorted(rows, key=lambda row: -row["relevance_score"])[: body["top_n"]]
+        return {"id": "r-1", "results": best, "meta": {"billed_units": {"search_units": 1}}}
 
     def vectors(self, body: dict[str, Any]) -> dict[str, Any]:
         """Like what OpenAI answers, in reverse, because the order is not promised."""

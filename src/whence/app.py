@@ -38,13 +38,14 @@ from whence.memory.profiles import Profiles
 from whence.memory.reembed import Reembedding
 from whence.memory.workflows import Workflows
 from whence.memory.working import Working
-from whence.models import make_embedder, make_language_model
+from whence.models import make_embedder, make_language_model, make_reranker
 from whence.models.embedder import WordLlamaEmbedder
 from whence.queue import Queue
 from whence.recall import Recaller
 from whence.recall.assembly import Assembler
 from whence.recall.behind import Behind
 from whence.recall.distant import Distant
+from whence.recall.reranking import Reranking
 from whence.resources import Resources
 from whence.settings import Settings
 
@@ -111,6 +112,7 @@ async def open_app(
     built_in = WordLlamaEmbedder()
     embedder = make_embedder(settings, built_in)
     language_model = make_language_model(settings)
+    reranker = make_reranker(settings)
     async with reach_database(settings) as logins:
         if await asyncio.to_thread(pending, logins.app):
             await asyncio.to_thread(_migrate, logins.owner)
@@ -122,7 +124,8 @@ async def open_app(
             workflows = Workflows(database, ledger, clock, profiles, dice or random.SystemRandom())
             behind = Behind(ledger, registry)
             distant = Distant(database)
-            recaller = Recaller(database, ledger, clock, memory, built_in, behind, distant)
+            reranking = Reranking(reranker, registry)
+            recaller = Recaller(database, ledger, clock, memory, built_in, behind, distant, reranking)
             queue = Queue(database, registry)
             extractor = ByRules() if language_model is None else ByModel(language_model)
             archive = Archive(settings.archive_path, database, ledger)
@@ -164,7 +167,8 @@ async def open_app(
                 await ledger.close()
                 embedder.close()
                 if language_model is not None:
-                    await language_model.close()
+                    language_model.close()
+                reranking.close()
 
 
 async def _purge(owner: str, settings: Settings, clock: Clock) -> None:

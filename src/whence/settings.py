@@ -66,6 +66,12 @@ class Settings(BaseSettings):
     embedder_dimension: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None, description="How many components it is asked for; without it, as many as the model gives."
     )
+    reranker: str | None = Field(
+        default=None,
+        description="What reads the first hits again and puts them in order: onnx:FOLDER, onnx:NAME or hosted:MODEL.",
+    )
+    reranker_url: str | None = Field(default=None, description="Where the rerank API of a hosted: reranker is.")
+    reranker_key: SecretStr | None = Field(default=None, description="The key for it, where it wants one.")
 
     language_model: str | None = Field(
         default=None, description="What draws facts from chats: openai:MODEL; without one, rules do."

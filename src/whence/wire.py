@@ -647,6 +647,8 @@ class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """So many turns before and after each hit come with it."""
     embedding: tuple[float, ...] | None = None
     """What the question is like, for memories whose embeddings were given."""
+    rerank: bool | None = None
+    """Whether a model puts the first hits in order; as it is set, unless said."""
 
 
 class HitSource(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -691,6 +693,12 @@ class Hit(StoredMemory, frozen=True, omit_defaults=True, gc=False):
     provenance: tuple[HitSource, ...] = ()
     before: tuple[Turn, ...] = ()
     after: tuple[Turn, ...] = ()
+    rerank: float | None = None
+    """How well it answers, by the model that put the first hits in order."""
+
+
+NotReranked = Literal["no_reranker", "late", "unavailable", "setup", "internal"]
+"""Why no model put the hits in order: none is set, or it failed. But for the first two, codes of errors."""
 
 
 class RecallMeta(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -706,6 +714,10 @@ class RecallMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether `max_tokens` left hits out."""
     vectors_to_come: int = 0
     """Memories that the embedder has not seen yet: they are compared by words and by the built-in one."""
+    reranker: str | None = None
+    """The model that put the first hits in order."""
+    not_reranked: NotReranked | None = None
+    """Why it did not, where it was to."""
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -722,12 +734,14 @@ class RecallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     user_id: str | None
     asked: Recall
     hits: list["RecalledHit"]
+    reranker: str | None = None
 
 
-class RecalledHit(msgspec.Struct, frozen=True):
+class RecalledHit(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_id: UUID
     score: float
     parts: dict[Channel, float]
+    rerank: float | None = None
 
 
 class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -751,15 +765,19 @@ class Assemble(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     session_id: str | None = None
     task_type: str | None = None
     max_tokens: int | None = None
+    rerank: bool = False
+    """Whether a model puts hits in order, which an agent would wait for."""
 
 
-class AssembledMeta(msgspec.Struct, frozen=True):
+class AssembledMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     query_ms: float
     tokens: int
     """Of the text, counted roughly."""
     truncated: bool
     """Whether the budget left something out."""
     recall_id: UUID | None
+    reranker: str | None = None
+    not_reranked: NotReranked | None = None
 
 
 class Assembled(msgspec.Struct, frozen=True):

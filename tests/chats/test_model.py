@@ -15,8 +15,8 @@ from conftest import serving
 from tiny_models import Hosted, hosted
 from whence.chats.extraction import ByModel, Heard
 from whence.errors import SetupError, Unavailable
-from whence.models import language as module
 from whence.models import make_language_model
+from whence.models.host import MAX_CALLS
 from whence.models.language import LanguageModel
 from whence.settings import Settings
 
@@ -32,9 +32,9 @@ def server() -> Iterator[Hosted]:
 
 @pytest.fixture
 async def model(server: Hosted) -> Any:
-    made = LanguageModel("tiny", server.url, SecretStr(KEY), wait=0.001)
+    made = LanguageModel("tiny", server.url, SecretStr(KEY), sleep=lambda _: None)
     yield made
-    await made.close()
+    made.close()
 
 
 def said(*facts: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ async def test_a_model_that_does_not_answer_is_unavailable(server: Hosted, model
     with pytest.raises(Unavailable) as failed:
         await model.answer("", "", {})
     assert KEY not in str(failed.value)
-    assert (len(server.asked), model.is_failing) == (module.MAX_ASKED, True)
+    assert (len(server.asked), model.is_failing) == (MAX_CALLS, True)
     for status, what in ((401, "language_model_key"), (404, "language_model")):
         server.answer = lambda body, number, status=status: (status, {}, b"")
         with pytest.raises(Unavailable, match=what):

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import Server, Workspace, clean_environment, whence
 from small_sets import locomo, longmemeval, written
+from tiny_models import likings, make_scorer, write_model
 from whence.app import App
 from whence.settings import Settings
 
@@ -111,6 +112,7 @@ def test_a_malformed_file_is_one_line(tmp_path: Path, elsewhere: dict[str, str])
         (("--url", "http://127.0.0.1:1"), "--url and --key are given together"),
         (("--url", "http://127.0.0.1:1", "--key", "k"), "say --yes"),
         (("--url", "http://127.0.0.1:1", "--key", "k", "--yes", "--embedder", "wordllama"), "a server has its own"),
+        (("--url", "http://127.0.0.1:1", "--key", "k", "--yes", "--reranker", "hosted:m"), "--reranker is for"),
         (("--limit", "0"), "--limit"),
         (("--through", "magic"), "--through is remember or gateway"),
         (("--through", "gateway", "--method", "words"), "the gateway is measured by full and bm25"),
@@ -139,6 +141,26 @@ def test_an_embedder_is_chosen_as_by_the_setting(tmp_path: Path, elsewhere: dict
     path = written(tmp_path, locomo())
     done = whence("eval", path, "--embedder", "wordllama", "--json", **elsewhere, WHENCE_EMBEDDER="onnx:none")
     assert json.loads(done.stdout)["embedder"].startswith("wordllama")
+
+
+def test_a_reranker_is_measured_beside_an_order_without_it(tmp_path: Path, elsewhere: dict[str, str]) -> None:
+    path = written(tmp_path, locomo())
+    folder = write_model(tmp_path / "tiny", make_scorer(likings()))
+    both = ("--method", "without-rerank", "--method", "full", "--json")
+    done = whence("eval", path, "--reranker", f"onnx:{folder}", *both, **elsewhere, WHENCE_RERANKER="onnx:none")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["reranker"].startswith("onnx:tiny:")
+    assert [report["methods"][name]["not_reranked"] for name in ("without-rerank", "full")] == [0, 0]
+    assert report["methods"]["full"]["gain"]
+
+
+def test_answers_that_a_reranker_failed_at_are_counted(tmp_path: Path, elsewhere: dict[str, str]) -> None:
+    nobody = {"WHENCE_RERANKER": "hosted:m", "WHENCE_RERANKER_URL": "http://127.0.0.1:1/v1"}
+    done = whence("eval", written(tmp_path, locomo()), **elsewhere, **nobody)
+    assert done.returncode == 0, done.stderr
+    assert "2 of them the reranker has not put in order" in done.stdout
+    assert nothing_is_left(elsewhere)
 
 
 def test_a_server_is_measured_and_left_as_it_was(

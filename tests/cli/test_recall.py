@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Workspace, whence
+from tiny_models import likings, make_scorer, write_model
 from whence.app import App
 from whence.wire import Remember
 
@@ -140,3 +141,29 @@ def test_who_said_it_can_be_told(where: tuple[str | Path, ...]) -> None:
     assert "role         tool" in told
     assert "Carla: The oven is hot" in whence("recall", "oven", "--top-k", "1", *where).stdout
     assert whence("remember", "x", "--user", "ann", "--role", "king", *where).returncode == 2
+
+
+def test_a_reranker_puts_hits_in_order_unless_it_is_declined(tmp_path: Path, where: tuple[str | Path, ...]) -> None:
+    folder = write_model(tmp_path / "tiny", make_scorer(likings()))
+    asked = ("recall", "the cat in the mornings", "--user", "ann", "--explain", *where)
+    told = whence(*asked, WHENCE_RERANKER=f"onnx:{folder}")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "rerank=0." in told.stdout
+    explained = whence("explain", told.stdout.split()[-1], *where).stdout
+    assert "rerank=0." in explained
+    assert "put in order by onnx:tiny:" in explained
+    declined = whence(*asked, "--no-rerank", WHENCE_RERANKER=f"onnx:{folder}").stdout
+    assert "rerank=" not in declined
+    assert "rerank=" not in whence(*asked).stdout
+
+
+def test_a_reranker_that_fails_is_told_below_what_was_found(where: tuple[str | Path, ...]) -> None:
+    nobody = {"WHENCE_RERANKER": "hosted:m", "WHENCE_RERANKER_URL": "http://127.0.0.1:1/v1"}
+    told = whence("recall", "sofa", "--user", "ann", *where, **nobody)
+    assert told.returncode == 0
+    assert "red sofa" in told.stdout
+    assert "the reranker has not put these in order: its host cannot be reached or fails" in told.stdout
+    assert "the reranker at 127.0.0.1:1 cannot be reached" in told.stderr
+    assert "sofa" not in told.stderr
+    assembled = whence("assemble", "gateway", "one", "--query", "sofa", "--rerank", *where)
+    assert "in order: there is none, see the setting reranker" in assembled.stdout

@@ -152,3 +152,18 @@ def test_what_an_agent_needs_comes_in_one_call(ann: httpx.Client) -> None:
     for body, field in (({"agent": "gateway"}, "instance"), ({"agent": "", "instance": "one"}, "agent")):
         answer = ann.post("/v1/assemble", json=body)
         assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
+
+
+def test_whether_a_model_is_to_order_hits_is_part_of_what_is_asked(ann: httpx.Client) -> None:
+    told(ann, "The grey cat sleeps on the sofa")
+    for rerank, why in ((None, None), (False, None), (True, "no_reranker")):
+        answer = ask(ann, "cat", rerank=rerank)
+        assert answer["meta"].get("not_reranked") == why
+        assert "reranker" not in answer["meta"]
+        assert "rerank" not in answer["hits"][0]
+    assert ann.post("/v1/recall", json={"query": "cat", "rerank": "yes"}).status_code == 422
+    body = {"agent": "gateway", "instance": "one", "query": "cat", "rerank": True}
+    assert ann.post("/v1/assemble", json=body).json()["meta"]["not_reranked"] == "no_reranker"
+    described = ann.get("/openapi.json").json()["components"]["schemas"]
+    assert "rerank" in described["Recall"]["properties"]
+    assert "rerank" in described["Assemble"]["properties"]

@@ -13,9 +13,10 @@ from pydantic import SecretStr
 
 from tiny_models import Hosted, hosted, vector_of
 from whence.errors import SetupError, Unavailable
-from whence.models import hosted as module
+from whence.models import host as module
 from whence.models.embedder import Embedder, quantised
-from whence.models.hosted import MAX_CALL_TEXTS, MAX_CALLS, HostedEmbedder
+from whence.models.host import MAX_CALLS
+from whence.models.hosted import MAX_CALL_TEXTS, HostedEmbedder
 
 KEY = "sk-not-to-be-told"
 

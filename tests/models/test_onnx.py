@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from tiny_models import DIMENSION, WORDS, make_graph, table, write_model
 from whence.errors import SetupError
-from whence.models import onnx
+from whence.models import graphs
 from whence.models.embedder import MAX_DIMENSION, Embedder, quantised, similarity
-from whence.models.onnx import MAX_BATCH_TEXTS, MAX_BATCH_TOKENS, OnnxEmbedder, find_model
+from whence.models.graphs import MAX_BATCH_TEXTS, MAX_BATCH_TOKENS
+from whence.models.onnx import OnnxEmbedder, find_model
 
 TEXTS = ["cat", "dog fish", "car bus train rome", "oslo"]
 
@@ -84,7 +85,7 @@ def test_what_has_no_word_is_like_nothing(tmp_path: Path) -> None:
         ({"sentence_bert_config.json": {"max_seq_length": 5}, "tokenizer_config.json": {"model_max_length": 6}}, 5),
         ({"tokenizer_config.json": {"model_max_length": 6}}, 6),
         ({"tokenizer_config.json": {"model_max_length": 10**30}}, 64),
-        ({"config.json": {}}, onnx.MAX_TEXT_TOKENS),
+        ({"config.json": {}}, graphs.MAX_TEXT_TOKENS),
     ],
 )
 def test_texts_are_cut_where_the_files_say(tmp_path: Path, said: dict[str, Any], tokens: int) -> None:
@@ -119,7 +120,7 @@ def test_threads_share_one_that_is_not_loaded_yet(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(1, 600), max_size=200))
 def test_batches_hold_every_text_once_and_are_bounded(lengths: list[int]) -> None:
-    batches = list(onnx._batches(lengths))
+    batches = list(graphs._batches(lengths))
     assert sorted(number for batch in batches for number in batch) == list(range(len(lengths)))
     for batch in batches:
         assert len(batch) <= MAX_BATCH_TEXTS
@@ -224,7 +225,7 @@ def test_what_cannot_be_used_is_told_when_it_is_loaded(tmp_path: Path) -> None:
 
 
 def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whence.models.onnx.find_spec", lambda _: None)  # type: ignore[arg-type]
+    monkeypatch.setattr("whence.models.graphs.find_spec", lambda _: None)  # type: ignore[arg-type]
     with pytest.raises(SetupError, match=r"whence\[onnx\]"):
         embedder(write_model(tmp_path / "tiny"))
 

@@ -21,7 +21,7 @@ from whence.cli.terminal import print_json
 from whence.db import embedded
 from whence.db.migrate import MINIMUM_SERVER_VERSION, pending, reason
 from whence.errors import SetupError
-from whence.models import make_embedder
+from whence.models import make_embedder, make_reranker
 from whence.models.embedder import WordLlamaEmbedder
 from whence.settings import Settings, load_settings
 
@@ -59,6 +59,7 @@ def examine(settings: Settings) -> list[Finding]:
         *(_served(settings) if settings.database_url else _embedded(settings)),
         *_keys(settings),
         _embedder(settings),
+        _reranker(settings),
     ]
 
 
@@ -145,6 +146,18 @@ def _embedder(settings: Settings) -> Finding:
     except SetupError as error:
         return Finding(False, "embedder", error.detail)
     return Finding(True, "embedder", settings.embedder)
+
+
+def _reranker(settings: Settings) -> Finding:
+    """The same; there may be none."""
+    try:
+        made = make_reranker(settings)
+    except SetupError as error:
+        return Finding(False, "reranker", error.detail)
+    if made is None:
+        return Finding(True, "reranker", "none: hits come in the order of their scores")
+    made.close()
+    return Finding(True, "reranker", settings.reranker or "")
 
 
 def _private(check: str, path: Path) -> Finding:

@@ -41,6 +41,10 @@ STOP_SECONDS = 30.0
 JSON_FILE = "recall.json"
 PICTURE_FILE = "recall.svg"
 
+_OF_MODELS = frozenset(
+    {"embedder", "embedder_url", "embedder_key", "embedder_dimension", "reranker", "reranker_url", "reranker_key"}
+)
+"""Settings that count in a throwaway Whence too."""
 _HEADINGS = {"ndcg@10": "NDCG", "hit@10": "hit", "all@10": "all", "mrr": "MRR"}
 """Where all of them must fit into a line. What is left is counted among the first 10."""
 
@@ -56,6 +60,9 @@ def evaluation(  # noqa: PLR0913, PLR0917 (options of a command)
     ] = None,
     embedder: Annotated[
         str | None, typer.Option(help="What makes vectors, as the setting of that name.", show_default="as set")
+    ] = None,
+    reranker: Annotated[
+        str | None, typer.Option(help="What puts hits in order, as the setting of that name.", show_default="as set")
     ] = None,
     out: Annotated[
         Path | None,
@@ -75,8 +82,9 @@ def evaluation(  # noqa: PLR0913, PLR0917 (options of a command)
     _check(methods, through)
     if (url is None) != (key is None):
         raise typer.BadParameter("--url and --key are given together")
-    if url is not None and embedder is not None:
-        raise typer.BadParameter("--embedder is for a throwaway Whence: a server has its own")
+    chosen = {name: value for name, value in (("embedder", embedder), ("reranker", reranker)) if value is not None}
+    if url is not None and chosen:
+        raise typer.BadParameter(f"--{min(chosen)} is for a throwaway Whence: a server has its own")
     if url is not None and not yes:
         raise typer.BadParameter("--url stores throwaway users at that server and erases them: say --yes to that")
     # Like Ctrl-C, so that whoever ends it leaves nothing behind either way.
@@ -87,7 +95,7 @@ def evaluation(  # noqa: PLR0913, PLR0917 (options of a command)
     if url is not None and key is not None:
         report = _evaluated(questions, methods, served(url, key), limit, through)
     else:
-        with _throwaway(embedder) as places:
+        with _throwaway(chosen) as places:
             report = _evaluated(questions, methods, places, limit, through)
         report = msgspec.structs.replace(report, weights=WEIGHTS)
     if out is not None:
@@ -114,10 +122,10 @@ def _evaluated(questions: Dataset, methods: list[str], places: Places, limit: in
 
 
 @contextmanager
-def _throwaway(embedder: str | None) -> Generator[Places]:
+def _throwaway(chosen: dict[str, str]) -> Generator[Places]:
     """A Whence in a folder of its own, which has nothing to do with the user's and is gone afterwards."""
-    # Variables may name the user's database and keys. What is said of embedders is meant to be measured.
-    leave_variables(*(() if embedder else ("embedder",)), "embedder_url", "embedder_key", "embedder_dimension")
+    # Variables may name the user's database and keys. What is said of models is meant to be measured.
+    leave_variables(*(_OF_MODELS - chosen.keys()))
     # Who interrupts it is not told of the connections that are closed because of that.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     made = Path(tempfile.mkdtemp(prefix="whence-eval-"))
@@ -125,9 +133,8 @@ def _throwaway(embedder: str | None) -> Generator[Places]:
     try:
         # Held here, the database outlives the users, of whom one after the other opens it.
         with embedded.start(data_dir):
-            if embedder is not None:
-                setting = msgspec.json.encode(embedder).decode()
-                (data_dir / CONFIG_FILE).write_text(f"embedder = {setting}\n", "utf-8")
+            lines = [f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in chosen.items()]
+            (data_dir / CONFIG_FILE).write_text("".join(lines), "utf-8")
             yield inside(data_dir)
     finally:
         # Who presses Ctrl-C twice wants it to end, and it does; not to leave a database behind.
@@ -167,6 +174,10 @@ def _tell(report: Report) -> None:
     for name, method in report.methods.items():
         took = method.milliseconds
         print_plain(f"\n{name}: half of the questions within {took['p50']:g} ms, 95 % within {took['p95']:g} ms")
+        if method.not_reranked:
+            print_plain(
+                f"{method.not_reranked:,} of them the reranker has not put in order; the figures are without it"
+            )
         if method.by_turn:
             _print_groups("by turn", method.by_turn, _HEADINGS)
         if method.by_session:

@@ -17,9 +17,30 @@ from whence.errors import NotFound
 from whence.memory import MAX_PAGE_MEMORIES
 from whence.recall import MAX_NEIGHBOURS, MAX_TOKENS
 from whence.recall.assembly import DEFAULT_TOKENS
-from whence.wire import Assemble, Channel, Hit, HitSource, Kind, Recall, Recalled, RecallRecord, Tier, Turn
+from whence.wire import (
+    Assemble,
+    Channel,
+    Hit,
+    HitSource,
+    Kind,
+    NotReranked,
+    Recall,
+    Recalled,
+    RecalledHit,
+    RecallRecord,
+    Tier,
+    Turn,
+)
 
 commands = typer.Typer()
+
+_NOT_RERANKED: Mapping[NotReranked, str] = {
+    "no_reranker": "there is none, see the setting reranker",
+    "late": "it took too long",
+    "unavailable": "its host cannot be reached or fails",
+    "setup": "it cannot be used as it is set, see `whence doctor`",
+    "internal": "it failed in a way that was not foreseen",
+}
 
 _BESIDE = 7
 """Cells of the score, which stands beside the text."""
@@ -57,6 +78,7 @@ async def recall(  # noqa: PLR0913, PLR0917 (options of a command)
         int, typer.Option(min=0, max=MAX_NEIGHBOURS, help="Show so many turns before and after each.")
     ] = 0,
     max_tokens: MaxTokens = None,
+    no_rerank: Annotated[bool, typer.Option("--no-rerank", help="Ask no model to put hits in order.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show what each channel added to a score.")] = False,
 ) -> None:
     """What answers a question best, and where it comes from."""
@@ -72,6 +94,7 @@ async def recall(  # noqa: PLR0913, PLR0917 (options of a command)
         channels=msgspec.convert(channel, tuple[Channel, ...]) if channel else None,
         neighbours=neighbours,
         max_tokens=max_tokens,
+        rerank=False if no_rerank else None,
     )
     found = await call.app.recaller.recall(await call.principal(), asked)
     if call.as_json:
@@ -81,7 +104,7 @@ async def recall(  # noqa: PLR0913, PLR0917 (options of a command)
 
 
 @command(commands, "assemble")
-async def assemble(
+async def assemble(  # noqa: PLR0913, PLR0917 (options of a command)
     call: AsUser,
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent.")],
     instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Which one of them.")],
@@ -89,9 +112,10 @@ async def assemble(
     task_type: Annotated[str | None, typer.Option(help="Select a workflow for this kind of task.")] = None,
     session: Annotated[str | None, typer.Option(help="The session of the turn.")] = None,
     max_tokens: MaxTokens = None,
+    rerank: Annotated[bool, typer.Option("--rerank", help="Let the reranker put hits in order.")] = False,
 ) -> None:
     """What an agent needs before its turn, as a text for its prompt."""
-    asked = Assemble(agent, instance, query, session, task_type, max_tokens)
+    asked = Assemble(agent, instance, query, session, task_type, max_tokens, rerank)
     found = await call.app.assembler.assemble(await call.principal(), asked)
     if call.as_json:
         print_json(found)
@@ -99,6 +123,7 @@ async def assemble(
     print_plain(harmless(found.text) if found.text else "there is nothing that the agent needs to know")
     if found.meta.truncated:
         _console().print(f"left out what does not fit into {max_tokens or DEFAULT_TOKENS:,} tokens", style="yellow")
+    _tell_not_reranked(_console(), found.meta.not_reranked)
     if found.workflow is not None:
         print_plain(f"\nScore the workflow: whence workflow outcome {found.workflow.selection_id} SCORE")
 
@@ -118,7 +143,9 @@ async def tell_recall(app: App, scope: Scope, record: RecallRecord) -> None:
             said = "(is not there any more)"
         _print_beside(console, f"{hit.score:.2f}", said)
         _print_under(console, f"memory {hit.memory_id}")
-        _print_under(console, _parts(hit.parts))
+        _print_under(console, _why(hit))
+    if record.reranker is not None:
+        console.print(shown(f"put in order by {record.reranker}"), style="dim")
     if not record.hits:
         console.print("nothing was found")
 
@@ -131,6 +158,7 @@ def _tell(found: Recalled, explain: bool) -> None:
         console.print("nothing is remembered that answers this")
     if found.meta.truncated:
         console.print("more was found than fits into the tokens", style="yellow")
+    _tell_not_reranked(console, found.meta.not_reranked)
     if found.meta.times is not None and explain:
         since, until = map(to_minute, found.meta.times)
         console.print(f"the question is about {since} to {until} UTC", style="dim")
@@ -154,7 +182,7 @@ def _print_hit(console: Console, hit: Hit, explain: bool) -> None:
     if "sanitised" in hit.flags:
         _print_under(console, "something was taken out of it", "yellow")
     if explain:
-        _print_under(console, _parts(hit.parts))
+        _print_under(console, _why(hit))
     console.print()
 
 
@@ -167,10 +195,16 @@ def _source(source: HitSource) -> str:
     return f"{source.role} {source.event_id}{tool}, #{source.position}"
 
 
-def _parts(parts: Mapping[Channel, float]) -> str:
-    """What adds most first; what adds nothing is left out."""
-    added = sorted(((value, name) for name, value in parts.items() if round(value, 2)), reverse=True)
-    return ", ".join(f"{name}={value:.2f}" for value, name in added) or "as good as all others"
+def _why(hit: Hit | RecalledHit) -> str:
+    """What adds most first; what adds nothing is left out. What a model says of it is no part of the score."""
+    added = sorted(((value, name) for name, value in hit.parts.items() if round(value, 2)), reverse=True)
+    parts = ", ".join(f"{name}={value:.2f}" for value, name in added) or "as good as all others"
+    return parts if hit.rerank is None else f"{parts}; rerank={hit.rerank:.3g}"
+
+
+def _tell_not_reranked(console: Console, why: NotReranked | None) -> None:
+    if why is not None:
+        console.print(f"the reranker has not put these in order: {_NOT_RERANKED[why]}", style="yellow")
 
 
 def _limits(asked: Recall) -> str:

@@ -134,6 +134,7 @@ class RecallAsked(TypedDict, total=False):
     channels: Sequence[Channel] | None
     neighbours: int | None
     embedding: Sequence[float] | None
+    rerank: bool | None
 
 
 class MessageFields(TypedDict):
@@ -162,6 +163,7 @@ class AssembleAsked(TypedDict, total=False):
     session_id: str | None
     task_type: str | None
     max_tokens: int | None
+    rerank: bool | None
 
 
 class ResourceFields(TypedDict, total=False):

@@ -49,9 +49,12 @@ Through = Literal["remember", "gateway"]
 GATEWAY_METHODS: Final = ("full", "bm25")
 """What the gateway can be measured by: its searches count all channels."""
 AGENT: Final = "gateway"
+UNRANKED: Final = "without-rerank"
+"""All channels, in the order of their scores, whatever reranker is set."""
 CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
 METHODS: Final[dict[str, tuple[Channel, ...] | None]] = {
     "full": None,
+    UNRANKED: None,
     **{channel: (channel,) for channel in CHANNELS},
     **{f"without-{channel}": tuple(other for other in CHANNELS if other != channel) for channel in CHANNELS},
     "bm25": (),
@@ -73,13 +76,17 @@ class MethodReport(msgspec.Struct, frozen=True):
     gain: dict[str, Figure]
     """Over the first method, over all questions."""
     milliseconds: Mapping[str, float]
+    not_reranked: int = 0
+    """Questions that a reranker was to put in order and did not; they count as they were answered."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     turns: dict[str, int | None]
     """Of each piece of evidence its rank; null where it is not among the results."""
     sessions: dict[str, int | None]
     milliseconds: float
+    not_reranked: str | None = None
+    """Why, as a recall says it."""
 
 
 class QuestionReport(msgspec.Struct, frozen=True):
@@ -112,6 +119,7 @@ class Report(msgspec.Struct, frozen=True):
     """Where the Whence that was measured is of this installation."""
     through: Through = "remember"
     """By which calls: those of memory, or those of the memory gateway."""
+    reranker: str | None = None
 
 
 # --- where it is measured ---------------------------------------------------------------------------------------------
@@ -185,6 +193,7 @@ class _Measured(NamedTuple):
     conversations: int
     turns: int
     embedder: str | None
+    reranker: str | None
     asked: list[_Asked]
 
 
@@ -220,6 +229,7 @@ def evaluate(
         {name: _reported(name, methods[0], scored) for name in methods},
         [QuestionReport(each.question.question_id, each.question.category, each.answers) for each in scored],
         through=through,
+        reranker=measured.reranker,
     )
 
 
@@ -234,6 +244,7 @@ def _measure(
     total, conversations, turns = dataset.question_count(limit), 0, 0
     asked: list[_Asked] = []
     embedder: str | None = None
+    reranker: str | None = None
     tell(0, total)
     for conversation in dataset.conversations(limit):
         conversations += 1
@@ -245,7 +256,8 @@ def _measure(
             for question in conversation.questions:
                 asked.append(_Asked(question, {name: said.answer(question, name) for name in methods}))
                 tell(len(asked), total)
-    return _Measured(conversations, turns, embedder, asked)
+            reranker = said.reranker or reranker
+    return _Measured(conversations, turns, embedder, reranker, asked)
 
 
 class _Said:
@@ -257,6 +269,8 @@ class _Said:
         self._turns: dict[UUID, list[str]] = {}
         """Of a memory. What was said twice may be remembered once."""
         self._bm25 = Bm25(conversation.turns)
+        self.reranker: str | None = None
+        """That put hits in order, once it did."""
         self._store_all(conversation.turns)
 
     def _store_all(self, turns: Sequence[Turn]) -> None:
@@ -289,23 +303,26 @@ class _Said:
         """The embedder that questions are compared by."""
         return self._place.client.recall(question.text, agent=self._place.agent, top_k=1).meta.embedder
 
-    def _found(self, question: Question, method: str) -> list[list[str]]:
-        """Of each result, the turns that it is made of."""
+    def _found(self, question: Question, method: str) -> tuple[list[list[str]], str | None]:
+        """Of each result, the turns that it is made of; and why no reranker put them in order, where one was to."""
         found = self._place.client.recall(
             question.text,
             agent=self._place.agent,
             top_k=TOP_K,
             as_of=question.asked_at,
             channels=METHODS[method],
+            rerank=False if method == UNRANKED else None,
         )
-        return [self._turns.get(hit.memory_id, []) for hit in found.hits]
+        self.reranker = found.meta.reranker or self.reranker
+        return [self._turns.get(hit.memory_id, []) for hit in found.hits], found.meta.not_reranked
 
     def answer(self, question: Question, method: str) -> Answer:
         started = time.perf_counter()
+        not_reranked: str | None = None
         if method == "bm25":
             results = [[turn_id] for turn_id in self._bm25.ranked(question.text, TOP_K)]
         else:
-            results = self._found(question, method)
+            results, not_reranked = self._found(question, method)
         took = (time.perf_counter() - started) * 1000
         turns: dict[str, int] = {}
         sessions: dict[str, int] = {}
@@ -317,6 +334,7 @@ class _Said:
             {turn_id: turns.get(turn_id) for turn_id in question.evidence},
             {session: sessions.get(session) for session in question.sessions},
             round(took, 2),
+            not_reranked,
         )
 
 
@@ -347,12 +365,13 @@ class _Chatted(_Said):
             question.text, ["all_user_memory"], top_k=top_k, as_of=question.asked_at, **self._whose
         )
 
-    def _found(self, question: Question, method: str) -> list[list[str]]:
+    def _found(self, question: Question, method: str) -> tuple[list[list[str]], str | None]:
         """A fact is made of the turns that say so."""
+        found = self._search(question, TOP_K)
         return [
             [turn_id for source in result.provenance for turn_id in self._turns.get(source.event_id, [])]
-            for result in self._search(question, TOP_K).results
-        ]
+            for result in found.results
+        ], None
 
 
 def _message(turn: Turn) -> "MessageFields":
@@ -379,6 +398,7 @@ def _reported(method: str, first: str, asked: Sequence[_Asked]) -> MethodReport:
         _groups(SESSION_FIGURES, [(each.question.category, _sessions(each, method)) for each in by_session]),
         gain,
         percentiles([each.answers[method].milliseconds for each in asked]),
+        sum(each.answers[method].not_reranked is not None for each in asked),
     )
 
 

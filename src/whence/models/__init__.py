@@ -1,10 +1,11 @@
-"""Models: what turns text into vectors, and what reads it."""
+"""Models: what turns text into vectors, what says how well a text answers a question, and what reads it."""
 
 from typing import TYPE_CHECKING
 
 from whence.errors import SetupError
 from whence.models.embedder import Embedder, WordLlamaEmbedder
 from whence.models.onnx import OnnxEmbedder, find_model
+from whence.models.reranker import OnnxReranker, Reranker
 from whence.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,3 +39,19 @@ def make_language_model(settings: Settings) -> "LanguageModel | None":
     from whence.models.language import LanguageModel  # noqa: PLC0415 (as above)
 
     return LanguageModel(model, settings.language_model_url, settings.language_model_key)
+
+
+def make_reranker(settings: Settings) -> Reranker | None:
+    """The one that the setting names, if it names one. As with embedders, nothing is loaded and nobody is asked yet."""
+    if settings.reranker is None:
+        return None
+    kind, _, which = settings.reranker.partition(":")
+    if kind == "onnx" and which:
+        return OnnxReranker(which, settings.model_caches)
+    if kind == "hosted" and which:
+        from whence.models.hosted_reranker import HostedReranker  # noqa: PLC0415
+
+        if settings.reranker_url is None:
+            raise SetupError("setting reranker_url: says where a hosted: reranker is, and is not set")
+        return HostedReranker(which, settings.reranker_url, settings.reranker_key)
+    raise SetupError("setting reranker: is onnx:FOLDER, onnx:NAME or hosted:MODEL")

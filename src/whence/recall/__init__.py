@@ -33,6 +33,7 @@ from whence.recall.behind import Behind
 from whence.recall.corpus import WORD_DIMENSION, Corpus, Floats
 from whence.recall.distant import Distant
 from whence.recall.held import Corpora, Held, add
+from whence.recall.reranking import RERANKED, Reranked, Reranking
 from whence.recall.scoring import MOST_WORDS, Asked, Scored, score
 from whence.recall.trust import flags_of, is_order, trust_of
 from whence.recall.when import times_in
@@ -81,8 +82,16 @@ class _Ranked(NamedTuple):
     searched: int
 
 
+class _Found(NamedTuple):
+    hits: list[Hit]
+    distinct: int
+    """How many of them, the first, say what no other does."""
+    question: Asked
+    searched: int
+
+
 class Recaller:
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (what it is wired with, once)
         self,
         database: Database,
         ledger: Ledger,
@@ -91,6 +100,7 @@ class Recaller:
         words: WordLlamaEmbedder,
         behind: Behind,
         distant: Distant,
+        reranking: Reranking,
     ) -> None:
         self._database = database
         self._ledger = ledger
@@ -101,6 +111,7 @@ class Recaller:
         self._distant = distant
         self._corpora = Corpora(database, distant, words, memory.embedder.name)
         self._behind = behind
+        self._reranking = reranking
 
     def forget(self, workspace_id: str) -> None:
         self._corpora.forget(workspace_id)
@@ -120,28 +131,39 @@ class Recaller:
         started = time.perf_counter()
         check(asked)
         if _is_question(asked):
-            hits, question, searched = await self._search(principal.scope, asked)
+            found, ranked = await self._answered(principal.scope, asked)
         else:
-            hits, question, searched = await self._newest(principal.scope, asked), None, 0
-        kept, tokens = _within(hits, asked.max_tokens)
+            found, ranked = None, Reranked(await self._newest(principal.scope, asked))
+        kept, tokens = _within(ranked.hits, asked.max_tokens)
         recall_id = uuid4()
-        await self._record(principal, asked, within or asked.session_id, recall_id, kept)
-        times = question and question.times
+        await self._record(principal, asked, within or asked.session_id, recall_id, ranked._replace(hits=kept))
+        times = found and found.question.times
         return Recalled(
             recall_id,
             kept,
             RecallMeta(
                 query_ms=round((time.perf_counter() - started) * 1000, 3),
-                searched=searched,
+                searched=0 if found is None else found.searched,
                 tokens=tokens,
-                embedder=None if question is None else self._memory.embedder.name,
+                embedder=None if found is None else self._memory.embedder.name,
                 times=times and (datetime.fromtimestamp(times[0], UTC), datetime.fromtimestamp(times[1], UTC)),
-                truncated=len(kept) < len(hits),
+                truncated=len(kept) < len(ranked.hits),
                 vectors_to_come=0
-                if question is None
+                if found is None
                 else _vectors_to_come(self._corpora.of(principal.scope), self._memory.embedder.name),
+                reranker=ranked.reranker,
+                not_reranked=ranked.failed,
             ),
         )
+
+    async def _answered(self, scope: Scope, asked: Recall) -> tuple[_Found, Reranked]:
+        """What was found, and its hits in order: by a model, where one is set and the asker does not decline it."""
+        if not self._reranking.is_wanted(asked):
+            found = await self._search(scope, asked)
+            return found, Reranked(found.hits)
+        found = await self._search(scope, msgspec.structs.replace(asked, top_k=max(asked.top_k, RERANKED)))
+        ranked = await self._reranking.ordered(asked.query[:READ_CHARACTERS], found.hits, found.distinct)
+        return found, ranked._replace(hits=ranked.hits[: asked.top_k])
 
     async def _newest(self, scope: Scope, asked: Recall) -> list[Hit]:
         page = await self._memory.page(scope, asked, limit=asked.top_k)
@@ -151,7 +173,7 @@ class Recaller:
             _hit(memory, 0.0, {}, is_order(memory.text), sources.get(memory.memory_id, [])) for memory in page.memories
         ]
 
-    async def _search(self, scope: Scope, asked: Recall) -> tuple[list[Hit], Asked, int]:
+    async def _search(self, scope: Scope, asked: Recall) -> _Found:
         now = self._clock()
         question = await self._asked(asked, now)
         everything = self._corpora.of(scope)
@@ -183,11 +205,10 @@ class Recaller:
             if len(found) >= asked.top_k or len(ranked.order) >= min(ranked.searched, MAX_RANKED):
                 break
             wanted *= 5
-        return _shown(ranked, rows, sources, _diverse(found, asked.top_k), asked.neighbours), question, ranked.searched
+        chosen, distinct = _diverse(found, asked.top_k)
+        return _Found(_shown(ranked, rows, sources, chosen, asked.neighbours), distinct, question, ranked.searched)
 
-    async def _search_among(
-        self, scope: Scope, asked: Recall, question: Asked, everything: list[Held]
-    ) -> tuple[list[Hit], Asked, int]:
+    async def _search_among(self, scope: Scope, asked: Recall, question: Asked, everything: list[Held]) -> _Found:
         """Of what the database says is asked about: at another time, of a subject, of a speaker."""
         if any(held.is_indexed for held in everything):
             newest = await self._memory.page(scope, asked, limit=MAX_PAGE_MEMORIES)
@@ -199,13 +220,14 @@ class Recaller:
                 for held in everything
             ]
             ranked = await self._ranked(question, asked, everything, allowed, 2 * asked.top_k + 10)
-            chosen = _diverse(ranked.order, asked.top_k)
+            chosen, distinct = _diverse(ranked.order, asked.top_k)
             near = _with_neighbours(chosen, asked.neighbours)
             ids = [held.corpus.ids[index] for held, index in near]
             rows = {memory.memory_id: memory for memory in await self._memory.held(tx, scope, ids, asked)}
             sources = await _sources_of(tx, scope, ids)
-        chosen = _held_among(chosen, rows)
-        return _shown(ranked, rows, sources, chosen, asked.neighbours), question, ranked.searched
+        distinct = len(_held_among(chosen[:distinct], rows))
+        hits = _shown(ranked, rows, sources, _held_among(chosen, rows), asked.neighbours)
+        return _Found(hits, distinct, question, ranked.searched)
 
     async def _distant_of(
         self, scope: Scope, asked: Recall, question: Asked, everything: list[Held], also: list[UUID] | None = None
@@ -302,7 +324,7 @@ class Recaller:
     # --- what was recalled --------------------------------------------------------------------------------------------
 
     async def _record(
-        self, principal: Principal, asked: Recall, session_id: str | None, recall_id: UUID, hits: Sequence[Hit]
+        self, principal: Principal, asked: Recall, session_id: str | None, recall_id: UUID, shown: Reranked
     ) -> None:
         """Behind the answer, which does not wait for a disk."""
         document = {
@@ -310,11 +332,12 @@ class Recaller:
             "event_id": recall_id,
             "user_id": principal.scope.user_id,
             "agent": asked.agent,
-            "hits": [hit.memory_id for hit in hits],
+            "hits": [hit.memory_id for hit in shown.hits],
         }
         event = self._own.event(principal, recall_id, "memory.recalled", asked.agent, session_id)
-        scores = [RecalledHit(hit.memory_id, hit.score, hit.parts) for hit in hits]
-        recalled = own_event(event, document, {"asked": asked, "hits": scores})
+        scores = [RecalledHit(hit.memory_id, hit.score, hit.parts, hit.rerank) for hit in shown.hits]
+        by = {} if shown.reranker is None else {"reranker": shown.reranker}
+        recalled = own_event(event, document, {"asked": asked, "hits": scores, **by})
         await self._behind.record(principal.workspace_id, recalled)
 
     async def recalled(self, scope: Scope, recall_id: UUID) -> RecallRecord:
@@ -325,7 +348,7 @@ class Recaller:
         if row is None:
             raise NotFound("there is no such recall")
         said = msgspec.json.decode(await self._ledger.payload(scope, recall_id), type=_Said)
-        return RecallRecord(recall_id, row[0], row[1], said.asked, said.hits)
+        return RecallRecord(recall_id, row[0], row[1], said.asked, said.hits, said.reranker)
 
     async def feedback(self, principal: Principal, recall_id: UUID, given: Feedback) -> FeedbackKept:
         """Moves the importance of hits: of those that helped up, of the others down."""
@@ -393,6 +416,7 @@ def _rank(
 class _Said(msgspec.Struct):
     asked: Recall
     hits: list[RecalledHit]
+    reranker: str | None = None
 
 
 def check(asked: Recall) -> None:
@@ -500,18 +524,18 @@ def _turns(turns: npt.NDArray[np.int32], index: int, count: int) -> Iterable[int
         yield index
 
 
-def _diverse(places: list[tuple[Held, int]], count: int) -> list[tuple[Held, int]]:
-    """The first ones, of which no two say the same; then the others."""
+def _diverse(places: list[tuple[Held, int]], count: int) -> tuple[list[tuple[Held, int]], int]:
+    """The first ones, of which no two say the same, and how many these are; then the others."""
     rows = _vectors(places)
     if rows is None:
-        return places[:count]
+        return places[:count], count
     alike = rows @ rows.T > ALIKE
     np.logical_and(alike, _EARLIER[: len(rows), : len(rows)], out=alike)
     if not alike[:count].any():
-        return places[:count]
+        return places[:count], count
     is_again: list[bool] = np.any(alike, axis=1).tolist()  # pyright: ignore[reportAssignmentType]
-    first = [place for place, again in zip(places, is_again, strict=True) if not again]
-    return (first + [place for place, again in zip(places, is_again, strict=True) if again])[:count]
+    order = sorted(range(len(places)), key=is_again.__getitem__)
+    return [places[row] for row in order[:count]], min(is_again.count(False), count)
 
 
 _EARLIER: Final = np.tri(MAX_RANKED, k=-1, dtype=np.bool_)

@@ -57,7 +57,8 @@ class Assembler:
         check_names(agent=asked.agent, instance=asked.instance, session_id=asked.session_id, task_type=asked.task_type)
         budget = DEFAULT_TOKENS if asked.max_tokens is None else asked.max_tokens
         check_limit(budget, MAX_TOKENS, "max_tokens")
-        question = Recall(query=asked.query, agent=asked.agent, top_k=HITS)
+        # An agent waits for this before every turn, so a model is asked only where that is wanted.
+        question = Recall(query=asked.query, agent=asked.agent, top_k=HITS, rerank=asked.rerank)
         check(question)
         (working, episodes, variants), recalled = await asyncio.gather(
             self._own(principal, asked), self._recalled(principal, question, asked.session_id)
@@ -80,6 +81,8 @@ class Assembler:
                 tokens=tokens_of(prompt.text),
                 truncated=prompt.left_out > 0,
                 recall_id=None if recalled is None else recalled.recall_id,
+                reranker=None if recalled is None else recalled.meta.reranker,
+                not_reranked=None if recalled is None else recalled.meta.not_reranked,
             ),
         )
 

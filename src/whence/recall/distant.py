@@ -26,7 +26,7 @@ INDEXED_FROM = 20_000
 NEWEST = 2_000
 """These are held, and not indexed."""
 CANDIDATES = 100
-"""Of each kind that are read for a question."""
+"""Of each kind that are read for a question; the statements say so themselves."""
 RARE = 0.001
 """The share of texts up to which a word is rare enough to be looked for by itself."""
 SEEN = 0.02
@@ -110,7 +110,6 @@ class Distant:
             together=[term_of(scope.workspace_id, owner, word.stem) for word in together],
             now=question.moment if also is None else None,
             ids=list(also or ()),
-            limit=CANDIDATES,
         )
         rows: list[tuple[Any, ...]] = []
         async with self._database.transaction(scope) as tx:

@@ -109,23 +109,24 @@ CROSS JOIN LATERAL (
 
 -- name: distant_with_words
 SELECT {entry} FROM unnest(whence.memories_with_words(%(workspace_id)s, %(owner)s, %(words)s::bigint[],
-    %(weights)s::real[], %(together)s::bigint[], 4 * %(limit)s::bigint)) WITH ORDINALITY f (memory_id, place)
+    %(weights)s::real[], %(together)s::bigint[], 400)) WITH ORDINALITY f (memory_id, place)
 CROSS JOIN LATERAL (SELECT %(workspace_id)s::text AS workspace_id, f.memory_id) c {distant}
-ORDER BY f.place LIMIT %(limit)s::bigint;
+ORDER BY f.place LIMIT 100;
 
 -- name: entries_by_id
 SELECT {entry} FROM whence.memories m {with_vector}
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND m.deleted_at IS NULL;
 
 -- name: distant_like
--- Of vectors of this length; there is one like it for each.
+-- Of vectors of this length; there is one like it for each. How many there may be is no parameter: a plan for any number
+-- would be made for a tenth of all there are, and read all of them.
 SELECT {entry} FROM (
     SELECT i.workspace_id, i.memory_id FROM whence.memory_index i
     WHERE i.workspace_id = %(workspace_id)s::text AND i.owner = %(owner)s::text
       AND i.dimension = 256 AND i.embedder = %(embedder)s::text
     ORDER BY i.embedding::halfvec(256) <#> %(vector)s::halfvec(256)
 ) c {distant}
-LIMIT %(limit)s::bigint;
+LIMIT 100;
 
 -- name: sources_found
 -- Of each memory the first ones that the asker may see. One memory after the other, each by its key: OFFSET 0 keeps the
