@@ -21,7 +21,6 @@ Category = Literal[
     "timeout", "network", "unauthorized", "http_error", "invalid_json", "invalid_response", "too_large", "unsendable"
 ]
 
-# An answer that is packed could be small here and large when it is unpacked.
 _HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
 
 
@@ -109,13 +108,14 @@ class GatewayClient:
 
     async def _sent(self, operation: Operation, body: "_Body") -> tuple[int, bytes | None]:
         """The status, and the answer; None where it is larger than it may be. That of a failure is not read: it may
-        repeat what was sent."""
+        repeat what was sent. Nor is one that is packed, which nobody asked for."""
         answer = bytearray()
         length = {"Content-Length": str(len(body))}
         url = self._base + path_of(operation)
         async with self._http.stream("POST", url, content=body, headers=length) as response:
-            if response.is_success:
-                async for part in response.aiter_raw():
+            # Once it is unpacked, it could have any size.
+            if response.is_success and response.headers.get("Content-Encoding", "identity") == "identity":
+                async for part in response.aiter_bytes():
                     answer += part
                     if len(answer) > MAX_ANSWER_BYTES:
                         return response.status_code, None

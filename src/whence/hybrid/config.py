@@ -26,7 +26,8 @@ DEFAULT_TIMEOUT_SECONDS = 10.0
 MAX_TIMEOUT_SECONDS = 86_400.0
 
 _REQUIRED: Final = ("baseUrl", "userId", "userKey")
-_KNOWN: Final = (*_REQUIRED, "appId", "projectId", "scope", "topK", "timeoutSeconds")
+_SECTION: Final = ("mode", "gateway")
+_GATEWAY: Final = (*_REQUIRED, "appId", "projectId", "scope", "topK", "timeoutSeconds")
 
 
 class Secret:
@@ -124,7 +125,7 @@ class MemoryConfig:
         section = document["memory"]
         if section is None:
             raise _wrong("", "must be an object")
-        if not set(section) <= {"mode", "gateway"}:
+        if not set(section) <= set(_SECTION):
             raise _wrong("", "knows only mode and gateway")
         is_explicit = "mode" in section
         mode = section.get("mode", "hybrid")
@@ -155,19 +156,19 @@ def _hidden(document: Mapping[str, Any]) -> dict[str, Any]:
     """The section alone, in which the key is a Secret, and null whatever could be the key in a wrong place."""
     if "memory" not in document:
         return {}
-    section = _object(document["memory"])
+    section = _object(document["memory"], _SECTION)
     if section is not None and "gateway" in section:
-        gateway = _object(section["gateway"])
-        if gateway is not None:
-            gateway = {name: value if name in _KNOWN else None for name, value in gateway.items()}
-            if "userKey" in gateway:
-                gateway["userKey"] = _secret(gateway["userKey"])
+        gateway = _object(section["gateway"], _GATEWAY)
+        if gateway is not None and "userKey" in gateway:
+            gateway["userKey"] = _secret(gateway["userKey"])
         section["gateway"] = gateway
     return {"memory": section}
 
 
-def _object(value: object) -> dict[str, Any] | None:
-    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else None
+def _object(value: object, known: Sequence[str]) -> dict[str, Any] | None:
+    if not isinstance(value, Mapping):
+        return None
+    return {name: each if name in known else None for name, each in cast("Mapping[str, Any]", value).items()}
 
 
 def _secret(value: object) -> Secret:
@@ -175,13 +176,12 @@ def _secret(value: object) -> Secret:
     return value if isinstance(value, Secret) else Secret(value.strip() if isinstance(value, str) else "")
 
 
-def _gateway(section: object, is_explicit: bool) -> GatewayConfig | None:
+def _gateway(given: Mapping[str, Any] | None, is_explicit: bool) -> GatewayConfig | None:
     """None where credentials are missing, and nobody asked for them. What is there must be right in any case."""
-    given = _object(section)
     if given is None:
         raise _wrong("gateway", "must be an object")
-    if not set(given) <= set(_KNOWN):
-        raise _wrong("gateway", f"knows only {', '.join(_KNOWN)}")
+    if not set(given) <= set(_GATEWAY):
+        raise _wrong("gateway", f"knows only {', '.join(_GATEWAY)}")
     missing = [name for name in _REQUIRED if _is_blank(given.get(name))]
     if missing and is_explicit:
         raise _wrong(f"gateway.{missing[0]}", "is needed where mode is hybrid; curated does without a gateway")
