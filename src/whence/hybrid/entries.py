@@ -123,9 +123,12 @@ def _written(entry: str, marker: str) -> list[str]:
 def _spliced(text: str, entry: Entry, new: Sequence[str]) -> str:
     lines = text.split("\n")
     before, after = lines[: entry.start], lines[entry.end :]
-    if not new and (not before or not before[-1].strip()) and after and not after[0].strip():
+    if not new and after and not after[0].strip():
         # Of the empty lines around what is gone one is enough.
-        after = after[1:]
+        if not before:
+            after = after[1:]
+        elif not before[-1].strip():
+            before = before[:-1]
     ending = "\r" if _newline(text) == "\r\n" else ""
     return "\n".join([*before, *(line + ending for line in new), *after])
 
