@@ -230,5 +230,6 @@ def test_a_secret_is_shown_nowhere() -> None:
     assert copy.copy(secret) is copy.deepcopy(secret) is secret
     assert secret == Secret(KEY) != Secret("another")
     assert len({secret, Secret(KEY)}) == 1
+    assert secret != Secret(KEY + "\ud800")
     assert secret != KEY
     assert secret.reveal() == KEY

@@ -47,7 +47,9 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
-        return hmac.compare_digest(self.__value.encode(), other.__value.encode())
+        # Any text can be encoded in this way: the error of one that cannot would quote it.
+        mine, others = (each.reveal().encode(errors="surrogatepass") for each in (self, other))
+        return hmac.compare_digest(mine, others)
 
     def __hash__(self) -> int:
         return hash(self.__value)
