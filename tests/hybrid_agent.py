@@ -2,7 +2,7 @@
 be read at once."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ class Provider:
     replies: list[str | dict[str, Any] | Exception]
     given: list[list[dict[str, Any]]] = field(default_factory=list)
     tools: list[list[str]] = field(default_factory=list)
-    when_asked: Callable[[], Awaitable[None] | None] = lambda: None
+    when_asked: Callable[[], None] = lambda: None
 
     async def reply(self, messages: list[dict[str, Any]], tools: list[str]) -> str | dict[str, Any]:
         self.given.append([dict(message) for message in messages])

@@ -32,7 +32,7 @@ def files(folder: Path) -> dict[str, str]:
     return {name: (folder / name).read_text() for name in ("MEMORY.md", "USER.md")}
 
 
-def agent(memory: HybridMemory, *replies: Any) -> Agent:
+def agent_of(memory: HybridMemory, *replies: Any) -> Agent:
     return Agent(memory, Provider(list(replies)), skills=[SKILL])
 
 
@@ -42,10 +42,10 @@ def agent(memory: HybridMemory, *replies: Any) -> Agent:
 @pytest.mark.parametrize("mode", ["curated", "hybrid"])
 async def test_the_snapshot_and_the_tool_are_there_in_both_modes(gateway: Gateway, folder: Path, mode: str) -> None:
     async with gateway.memory(folder, CURATED if mode == "curated" else None) as memory:
-        agent_ = agent(memory, NOTE, ANSWER)
-        result = await agent_.run("42", PROMPT)
+        agent = agent_of(memory, NOTE, ANSWER)
+        result = await agent.run("42", PROMPT)
     assert result == AgentRunResult(ANSWER, calls=1)
-    for messages, tools in zip(agent_.provider.given, agent_.provider.tools, strict=True):
+    for messages, tools in zip(agent.provider.given, agent.provider.tools, strict=True):
         assert tools == ["memory"]
         assert files(folder)["MEMORY.md"].strip() in messages[0]["content"]
         assert "- Ann likes CURATED-TEA" in messages[0]["content"]
@@ -57,14 +57,14 @@ async def test_a_search_comes_before_the_provider_and_the_snapshot_is_still_ther
     gateway: Gateway, folder: Path
 ) -> None:
     async with gateway.memory(folder) as memory:
-        agent_ = agent(memory, ANSWER)
+        agent = agent_of(memory, ANSWER)
         searched: list[list[str]] = []
-        agent_.provider.when_asked = lambda: searched.append(list(gateway.wire.paths))
-        await agent_.run("42", PROMPT)
+        agent.provider.when_asked = lambda: searched.append(list(gateway.wire.paths))
+        await agent.run("42", PROMPT)
     assert searched == [["/memories/search"]]
     assert gateway.wire.bodies("/memories/search")[0]["query"] == PROMPT
     assert gateway.wire.bodies("/memories/search")[0]["conversation_id"] == "42"
-    system = agent_.provider.given[0][0]
+    system = agent.provider.given[0][0]
     assert system["role"] == "system"
     assert "CURATED-NOTE" in system["content"]
     assert "CURATED-TEA" in system["content"]
@@ -74,10 +74,10 @@ async def test_what_was_recalled_comes_after_skills_and_before_history_and_promp
     gateway: Gateway, folder: Path
 ) -> None:
     async with gateway.memory(folder) as memory:
-        agent_ = agent(memory, ANSWER, "Still no peanuts.")
-        await agent_.run("42", PROMPT)
-        await agent_.run("42", "And for dessert, with my allergic reaction to peanuts?")
-    first, second = agent_.provider.given
+        agent = agent_of(memory, ANSWER, "Still no peanuts.")
+        await agent.run("42", PROMPT)
+        await agent.run("42", "And for dessert, with my allergic reaction to peanuts?")
+    first, second = agent.provider.given
     assert [message["role"] for message in first] == ["system", "user", "user"], "nothing was known yet"
     assert second[1] == SKILL
     assert second[2]["content"].startswith(LABEL)
@@ -89,7 +89,7 @@ async def test_what_was_recalled_comes_after_skills_and_before_history_and_promp
     ]
     assert PROMPT not in second[0]["content"]
     assert first[0] == second[0], "what was recalled does not change the system prompt"
-    assert LABEL not in str(agent_.histories)
+    assert LABEL not in str(agent.histories)
 
 
 async def test_the_rule_stands_in_the_system_prompt_only_while_the_gateway_is_in_use(
@@ -98,9 +98,9 @@ async def test_the_rule_stands_in_the_system_prompt_only_while_the_gateway_is_in
     gateway.wire.faults["/memories/search"] = lambda _: httpx.Response(500)
     for config, is_there in ((gateway.config(), True), (CURATED, False), (MemoryConfig(), False)):
         async with gateway.memory(folder, config) as memory:
-            agent_ = agent(memory, ANSWER)
-            await agent_.run("42", PROMPT)
-        system = agent_.provider.given[0][0]["content"]
+            agent = agent_of(memory, ANSWER)
+            await agent.run("42", PROMPT)
+        system = agent.provider.given[0][0]["content"]
         assert system.startswith(SYSTEM)
         assert system.count(RULE) == is_there
         assert ("ecalled" in system) == is_there
@@ -108,11 +108,11 @@ async def test_the_rule_stands_in_the_system_prompt_only_while_the_gateway_is_in
 
 async def test_add_and_flush_come_once_each_after_the_answer(gateway: Gateway, folder: Path) -> None:
     async with gateway.memory(folder) as memory:
-        agent_ = agent(memory, NOTE, NOTE, ANSWER)
-        agent_.provider.when_asked = lambda: (
-            [path for path in gateway.wire.paths if path != "/memories/search"] and (pytest.fail("before the answer"))
-        )
-        await agent_.run("42", PROMPT)
+        agent = agent_of(memory, NOTE, NOTE, ANSWER)
+        sent: list[str] = []
+        agent.provider.when_asked = lambda: sent.extend(gateway.wire.paths)
+        await agent.run("42", PROMPT)
+        assert set(sent) == {"/memories/search"}, "until the answer is there"
         assert gateway.wire.paths == ["/memories/search", "/memories/add", "/memories/flush"]
         run = await memory.before_run("43", PROMPT)
         await asyncio.gather(*(run.complete(ANSWER) for _ in range(3)))
@@ -124,10 +124,10 @@ async def test_add_and_flush_come_once_each_after_the_answer(gateway: Gateway, f
 
 async def test_nothing_but_prompt_and_answer_is_in_what_is_added(gateway: Gateway, folder: Path) -> None:
     async with gateway.memory(folder) as memory:
-        agent_ = agent(memory, ANSWER, NOTE, "Rice, and no peanuts.")
-        await agent_.run("42", PROMPT)
-        await agent_.run("42", "What else can I cook with an allergy to peanuts?")
-        assert LABEL in str(agent_.provider.given[-1]), "something was recalled"
+        agent = agent_of(memory, ANSWER, NOTE, "Rice, and no peanuts.")
+        await agent.run("42", PROMPT)
+        await agent.run("42", "What else can I cook with an allergy to peanuts?")
+        assert LABEL in str(agent.provider.given[-1]), "something was recalled"
     for body in gateway.wire.bodies("/memories/add"):
         assert len(body["messages"]) == 2
         said = json.dumps(body)
@@ -148,26 +148,26 @@ async def test_failures_change_neither_the_result_nor_curated_memory(
     for name, text in files(folder).items():
         (other / name).write_text(text)
     async with HybridMemory(CURATED, other) as memory:
-        untroubled = agent(memory, NOTE, ANSWER)
+        untroubled = agent_of(memory, NOTE, ANSWER)
         expected = await untroubled.run("42", PROMPT)
     gateway.wire.faults[path] = lambda _: httpx.Response(500)
     async with gateway.memory(folder) as memory:
-        agent_ = agent(memory, NOTE, ANSWER)
-        assert await agent_.run("42", PROMPT) == expected
+        agent = agent_of(memory, NOTE, ANSWER)
+        assert await agent.run("42", PROMPT) == expected
     assert gateway.events.names.count(FAILING[path]) == 1
     assert len([name for name in gateway.events.names if name.endswith("_failed")]) == 1
-    assert agent_.histories == untroubled.histories
+    assert agent.histories == untroubled.histories
     assert files(folder) == files(other)
-    assert agent_.provider.tools == untroubled.provider.tools
-    (system, _) = (given[0][0]["content"] for given in (agent_.provider.given, untroubled.provider.given))
-    assert system.startswith(untroubled.provider.given[0][0]["content"]), "the same, and the rule"
+    assert agent.provider.tools == untroubled.provider.tools
+    system, other_system = (each.provider.given[0][0]["content"] for each in (agent, untroubled))
+    assert system == f"{other_system}\n\n{RULE}"
 
 
 async def test_audit_events_are_hidden_and_hold_no_credentials_and_no_texts(gateway: Gateway, folder: Path) -> None:
     for path in (None, *FAILING):
         gateway.wire.faults = {path: lambda _: httpx.Response(500, text=gateway.key)} if path else {}
         async with gateway.memory(folder) as memory:
-            await agent(memory, ANSWER).run("42", PROMPT)
+            await agent_of(memory, ANSWER).run("42", PROMPT)
     assert set(gateway.events.names) == {
         f"{operation}_{outcome}" for operation in ("recall", "add", "flush") for outcome in ("succeeded", "failed")
     }
@@ -193,9 +193,9 @@ async def test_the_memory_tool_calls_no_gateway(gateway: Gateway, folder: Path) 
 async def test_what_the_gateway_is_told_changes_no_curated_file(gateway: Gateway, folder: Path) -> None:
     before = files(folder)
     async with gateway.memory(folder) as memory:
-        agent_ = agent(memory, ANSWER, ANSWER)
+        agent = agent_of(memory, ANSWER, ANSWER)
         for prompt in (PROMPT, "What did I say about peanuts?"):
-            await agent_.run("42", prompt)
+            await agent.run("42", prompt)
     assert gateway.events.names.count("flush_succeeded") == 2
     assert files(folder) == before
     assert sorted(path.name for path in folder.iterdir()) == ["MEMORY.md", "USER.md"]
@@ -204,11 +204,11 @@ async def test_what_the_gateway_is_told_changes_no_curated_file(gateway: Gateway
 @pytest.mark.parametrize("config", [CURATED, MemoryConfig(), MemoryConfig.parse({"memory": {"gateway": {}}})])
 async def test_without_a_gateway_nothing_is_sent(gateway: Gateway, folder: Path, config: MemoryConfig) -> None:
     async with gateway.memory(folder, config) as memory:
-        agent_ = agent(memory, NOTE, ANSWER)
-        assert (await agent_.run("42", PROMPT)).answer == ANSWER
+        agent = agent_of(memory, NOTE, ANSWER)
+        assert (await agent.run("42", PROMPT)).answer == ANSWER
     assert not gateway.wire.sent
     assert not gateway.events.kept
-    assert [message["role"] for message in agent_.provider.given[0]] == ["system", "user", "user"]
+    assert [message["role"] for message in agent.provider.given[0]] == ["system", "user", "user"]
 
 
 # More of the same
@@ -216,9 +216,11 @@ async def test_without_a_gateway_nothing_is_sent(gateway: Gateway, folder: Path,
 
 async def test_a_run_that_failed_is_not_added_and_a_fallback_is(gateway: Gateway, folder: Path) -> None:
     async with gateway.memory(folder) as memory:
-        assert (await agent(memory, ProviderDown()).run("42", PROMPT)).error
+        assert (await agent_of(memory, ProviderDown()).run("42", PROMPT)).error
         assert gateway.wire.paths == ["/memories/search"]
-        assert (await agent(memory, NOTE, NOTE, NOTE).run("42", PROMPT)).answer == "I could not finish: too many calls."
+        assert (
+            await agent_of(memory, NOTE, NOTE, NOTE).run("42", PROMPT)
+        ).answer == "I could not finish: too many calls."
     assert gateway.wire.paths[2:] == ["/memories/add", "/memories/flush"]
 
 
@@ -227,7 +229,7 @@ async def test_times_are_when_the_user_asked_and_when_the_agent_answered(made_up
     memory = HybridMemory(
         made_up.config(), folder, assistant_id="helper", transport=made_up.wire, clock=lambda: next(ticks)
     )
-    await agent(memory, ANSWER).run("42", PROMPT)
+    await agent_of(memory, ANSWER).run("42", PROMPT)
     (add,) = made_up.wire.bodies("/memories/add")
     assert [(each["sender_id"], each["timestamp"]) for each in add["messages"]] == [
         ("ann", 1780000000000),
@@ -259,7 +261,7 @@ async def test_a_gateway_may_be_used_by_one_loop_after_another(served: Gateway, 
     memory = served.memory(folder)
 
     def turns() -> list[AgentRunResult]:
-        return [asyncio.run(agent(memory, ANSWER).run("42", PROMPT)) for _ in range(2)]
+        return [asyncio.run(agent_of(memory, ANSWER).run("42", PROMPT)) for _ in range(2)]
 
     assert [result.answer for result in await asyncio.to_thread(turns)] == [ANSWER, ANSWER]
     assert served.events.names == ["recall_succeeded", "add_succeeded", "flush_succeeded"] * 2

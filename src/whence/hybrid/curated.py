@@ -91,6 +91,8 @@ class NotCurated(InvalidInput):
 
 
 class CuratedMemory:
+    """The two files of a folder, which is made when something is first kept in it."""
+
     def __init__(self, folder: str | PathLike[str]) -> None:
         self._folder = Path(folder).expanduser()
 
@@ -108,45 +110,45 @@ class CuratedMemory:
         """An entry at the end; one that is there already is left as it is."""
         entry = _checked(text, self.read(target))
 
-        def change(kept: Kept) -> str:
-            return kept.text if any(each.text == entry for each in kept.entries) else added(kept.text, entry)
+        def change(kept: Kept) -> tuple[str, str]:
+            is_there = any(each.text == entry for each in kept.entries)
+            return kept.text if is_there else added(kept.text, entry), entry
 
-        return self._changed(target, entry, change)
+        return self._changed(target, change)
 
     def replace(self, target: Target, old_text: str, text: str) -> Changed:
         """Another text in the place of the one entry that holds `old_text`."""
         entry = _checked(text, self.read(target))
-        return self._changed(target, entry, lambda kept: replaced(kept.text, _only(kept, old_text), entry))
+        return self._changed(target, lambda kept: (replaced(kept.text, _only(kept, old_text), entry), entry))
 
     def remove(self, target: Target, old_text: str) -> Changed:
         """The one entry that holds `old_text` is gone."""
-        gone: list[str] = []
 
-        def change(kept: Kept) -> str:
+        def change(kept: Kept) -> tuple[str, str]:
             entry = _only(kept, old_text)
-            gone[:] = [entry.text]
-            return removed(kept.text, entry)
+            return removed(kept.text, entry), entry.text
 
-        changed = self._changed(target, "", change)
-        return Changed(changed.kept, changed.is_changed, gone[0])
+        return self._changed(target, change)
 
-    def _changed(self, target: Target, entry: str, change: Callable[[Kept], str]) -> Changed:
+    def _changed(self, target: Target, change: Callable[[Kept], tuple[str, str]]) -> Changed:
+        """`change` makes of a file its new text, and says which entry it is about."""
         with self._locked():
             # Behind a link stands the file that is meant.
             path = Path(os.path.realpath(self.path(target)))
             for _ in range(MAX_REREAD):
                 before = _bytes(path)
                 kept = Kept(target, _decoded(path, before))
-                new = Kept(target, change(kept))
-                if new.text == kept.text:
+                text, entry = change(kept)
+                if text == kept.text:
                     return Changed(kept, False, entry)
+                new = Kept(target, text)
                 _check_budget(kept, new)
-                with _beside(path, new.text) as put_in_place:
+                with _beside(path, text) as put_in_place:
                     # Editors take no lock. What somebody saved since is what is to be changed.
                     if _bytes(path) == before:
                         put_in_place()
                         return Changed(new, True, entry)
-        raise NotCurated(f"{NAMES[target]} is being written by somebody else: try again", kept)  # pyright: ignore[reportPossiblyUnboundVariable] (it is read at least once)
+        raise NotCurated(f"{NAMES[target]} is being written by somebody else: try again", self.read(target))
 
     @contextmanager
     def _locked(self) -> Generator[None]:
