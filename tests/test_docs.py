@@ -475,6 +475,18 @@ def test_the_walk_through_the_graph_does_and_prints_what_it_says(reader: Reader)
     assert reader.python("ask.py", ask) == asked
 
 
+def test_an_agent_has_memory_as_documented(reader: Reader) -> None:
+    page = text_of("how-to/give-an-agent-memory.md")
+    (config,) = blocks(page, "json")
+    loop, note = blocks(page, "python")
+    said, noted = blocks(page, "text")
+    (make_user,) = documented_commands(page)
+    key = json.loads(reader.whence(*make_user, "--json"))["user_key"]
+    reader.saved("agent.json", config.replace("uk_…", key))
+    assert reader.python("agent.py", loop) == said
+    assert reader.python("note.py", note) == noted
+
+
 def test_the_examples_of_graph_events_are_taken(admin: httpx.Client) -> None:
     examples = [json.loads(block) for block in blocks(text_of("reference/graph-events.md"), "json")]
     told = [sample(tool_name=name) for name in ("web_search", "browser.search_v2")]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whence.recall.trust import LOOKED_AT, flags_of, is_order, trust_of
+from whence.orders import LOOKED_AT, is_order
+from whence.recall.trust import flags_of, trust_of
 from whence.wire import StoredMemory
 
 

@@ -29,13 +29,14 @@ from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, beginnings_of, check
 from whence.memory.own import Own, check_limit, own_event
 from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import WordLlamaEmbedder
+from whence.orders import is_order
 from whence.recall.behind import Behind
 from whence.recall.corpus import WORD_DIMENSION, Corpus, Floats
 from whence.recall.distant import Distant
 from whence.recall.held import Corpora, Held, add
 from whence.recall.reranking import RERANKED, Reranked, Reranking
 from whence.recall.scoring import MOST_WORDS, Asked, Scored, score
-from whence.recall.trust import flags_of, is_order, trust_of
+from whence.recall.trust import flags_of, trust_of
 from whence.recall.when import times_in
 from whence.recall.words import asked_words
 from whence.wire import (

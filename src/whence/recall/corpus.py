@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whence.models.embedder import WordLlamaEmbedder, unit_rows
-from whence.recall.trust import is_order
+from whence.orders import is_order
 from whence.recall.words import only_asks, passages, stem_of, words
 
 Floats = npt.NDArray[np.float32]
