@@ -660,6 +660,11 @@ async def test_a_memory_says_where_in_its_source_it_is_said(app: App, workspace:
     fact = await app.memory.remember(ann, note("Ann is in Lyon", derived_from=(source.memory_id,), byte_range=(12, 16)))
     [told] = (await app.memory.explain(ann.scope, fact.memory_id)).sources
     assert (told.byte_range, told.quote) == ((12, 16), "Lyon")
+    cut = note("Greetings from far away", derived_from=(source.memory_id,), byte_range=(3, 5))
+    [cut_in_two] = (await app.memory.explain(ann.scope, (await app.memory.remember(ann, cut)).memory_id)).sources
+    assert cut_in_two.quote == "\ufffd\ufffd"
+    hits = (await app.recaller.recall(ann, Recall(query="greetings"))).hits
+    assert [source.quote for source in hits[0].provenance] == [None, "\ufffd\ufffd"]
     await app.memory.forget(ann, source.memory_id)
     [told] = (await app.memory.explain(ann.scope, fact.memory_id)).sources
     assert (told.byte_range, told.quote) == ((12, 16), None)

@@ -1,15 +1,18 @@
 """Who has more memories than are held: found in the index, as if they were held."""
 
+import asyncio
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from psycopg import sql
 
 from conftest import Workspace
 from recalling import told
 from whence.app import App
 from whence.clock import system_clock
 from whence.db import Scope
+from whence.db.queries import load
 from whence.identity import Principal
 from whence.memory.rebuild import rebuild
 from whence.recall import distant, held
@@ -115,6 +118,33 @@ async def test_it_is_nobody_elses(app: App, ann: Principal, workspace: Workspace
         asked = (workspace.workspace_id, "ann", terms, [1.0], [], 10)
         call = "SELECT whence.memories_with_words(%s, %s, %s::bigint[], %s::real[], %s::bigint[], %s)"
         assert await (await tx.execute(call, asked)).fetchone() == ([],)
+
+
+async def test_without_a_user_no_word_finds_anything(app: App, ann: Principal) -> None:
+    await indexed(app, ann)
+    terms = [distant.term_of(ann.workspace_id, "", "entri")]
+    call = "SELECT whence.memories_with_words(%s, '', %s::bigint[], %s::real[], '{}', 10)"
+    async with app.database.transaction(None) as tx:
+        await tx.execute(sql.SQL("SET LOCAL app.workspace_id = {}").format(ann.workspace_id))
+        assert await (await tx.execute(call, (ann.workspace_id, terms, [1.0]))).fetchone() == ([],)
+
+
+async def test_a_text_that_is_taken_away_while_it_is_indexed_leaves_nothing_there(app: App, ann: Principal) -> None:
+    [memory_id, *_] = await tell(app, ann, 20)
+    scope = Scope(ann.workspace_id)
+    statement = load("whence.recall")["add_to_index"]
+
+    async def strip() -> None:
+        async with app.database.transaction(scope) as tx:
+            await tx.execute("UPDATE whence.memories SET stripped_at = now() WHERE memory_id = %s", (memory_id,))
+
+    async with app.database.transaction(scope) as tx:
+        await tx.execute(statement, scope.values(ids=[memory_id], terms=[1], first=[1], last=[1]))
+        stripping = asyncio.create_task(strip())
+        await asyncio.sleep(0.2)
+        assert not stripping.done()
+    await stripping
+    assert await rows(app, ann.workspace_id) == 0
 
 
 async def test_an_erasure_a_disposal_and_a_rebuild_leave_nothing_behind(

@@ -35,8 +35,11 @@ JOIN whence.memories m ON m.workspace_id = s.workspace_id AND m.memory_id = s.me
 WHERE s.workspace_id = %(workspace_id)s AND s.source = %(memory_id)s::text AND s.role = 'memory'
   AND m.owner = %(user_id)s AND m.kind = 'semantic' AND m.deleted_at IS NULL AND NOT EXISTS (
     SELECT FROM whence.memory_sources o
-    LEFT JOIN whence.memories k ON o.role = 'memory' AND k.workspace_id = o.workspace_id AND k.memory_id = o.source::uuid
     WHERE o.workspace_id = s.workspace_id AND o.memory_id = s.memory_id AND o.source <> s.source
-      AND (o.role <> 'memory' OR (k.deleted_at IS NULL AND k.superseded_at IS NULL))
+      AND CASE o.role WHEN 'memory' THEN EXISTS (
+        SELECT FROM whence.memories k
+        WHERE k.workspace_id = o.workspace_id AND k.memory_id = o.source::uuid
+          AND k.deleted_at IS NULL AND k.superseded_at IS NULL OFFSET 0
+      ) ELSE true END
 )
 ORDER BY m.position;

@@ -654,7 +654,8 @@ CREATE FUNCTION whence.memories_with_words(in_workspace text, in_owner text, wor
         SELECT i.memory_id FROM whence.memory_index i
         WHERE i.terms && words AND i.terms @> together AND i.owner = in_owner AND i.workspace_id = in_workspace
           AND in_workspace = current_setting('app.workspace_id', true)
-          AND (in_owner IN ('', current_setting('app.user_id', true)) OR current_setting('role') = 'whence_workspace')
+          AND (current_setting('role') = 'whence_workspace' OR current_setting('app.user_id', true) <> ''
+            AND in_owner IN ('', current_setting('app.user_id', true)))
         ORDER BY (
             SELECT sum(w.weight) FROM unnest(words, weights) w (word, weight) WHERE w.word = ANY (i.terms)
         ) DESC, i.position DESC
@@ -2231,13 +2232,15 @@ CREATE INDEX memory_sources_derived ON whence.memory_sources USING btree (worksp
 
 CREATE INDEX memory_tellings_by_memory ON whence.memory_tellings USING btree (memory_id, workspace_id);
 
-CREATE INDEX recalls_by_user ON whence.recalls USING btree (user_id, workspace_id, "position");
+CREATE INDEX recalls_by_user ON whence.recalls USING btree (user_id, workspace_id, agent, "position");
 
 CREATE INDEX resource_chunks_of_resource ON whence.resource_chunks USING btree (workspace_id, resource_id);
 
 CREATE INDEX resource_uploads_waiting ON whence.resource_uploads USING btree (taken_until, workspace_id) WHERE (taken_until IS NOT NULL);
 
 CREATE INDEX resources_in_order ON whence.resources USING btree (workspace_id, agent, "position") WHERE (deleted_at IS NULL);
+
+CREATE INDEX resources_of_user ON whence.resources USING btree (workspace_id, user_id, agent, "position") WHERE (deleted_at IS NULL);
 
 CREATE UNIQUE INDEX resources_once ON whence.resources USING btree (workspace_id, user_id, agent, sha256) WHERE ((deleted_at IS NULL) AND (status <> 'failed'::text));
 
@@ -2262,6 +2265,8 @@ CREATE INDEX working_memory_by_expiry ON whence.working_memory USING btree (work
 CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body, fact_object, kind, world_id_context, workspace_id ON whence.memories FOR EACH ROW WHEN (((new.kind = 'semantic'::text) AND (new.world_id_context IS NOT NULL) AND (GREATEST(length(new.body), length(new.fact_object)) >= 100) AND ((new.workspace_id = current_setting('app.workspace_id'::text, true)) OR (NOT row_security_active('whence.memories'::text))))) EXECUTE FUNCTION whence.guard_canon();
 
 CREATE TRIGGER memories_location AFTER UPDATE OF stripped_at ON whence.memories FOR EACH ROW WHEN (((old.role = 'document'::text) AND (new.stripped_at IS NOT NULL))) EXECUTE FUNCTION whence.drop_location();
+
+CREATE TRIGGER memories_location_removed AFTER DELETE ON whence.memories FOR EACH ROW WHEN ((old.role = 'document'::text)) EXECUTE FUNCTION whence.drop_location();
 
 CREATE TRIGGER memories_removed AFTER DELETE ON whence.memories FOR EACH ROW EXECUTE FUNCTION whence.leave_memory_index();
 

@@ -79,5 +79,5 @@ async def get_resource(request: Caller, app: TheApp, resource_id: FromPath[UUID]
 async def delete_resource(request: Caller, app: TheApp, resource_id: FromPath[UUID]) -> Resource:
     """Nothing of it is found from then on. Deleting it again changes nothing."""
     gone = await app.resources.delete(request.user, resource_id)
-    app.recaller.forget_session(request.user.workspace_id, gone.uri)
+    await app.recaller.forget_session(request.user.workspace_id, gone.uri)
     return gone

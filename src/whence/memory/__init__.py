@@ -583,8 +583,13 @@ def _source(
         event=envelopes.get(UUID(source)),
         told_by=tellers.get(UUID(source)),
         byte_range=None if first is None else (first, last),
-        quote=quote,
+        quote=quoted(quote),
     )
+
+
+def quoted(said: bytes | None) -> str | None:
+    """The words at a place that the sender named, who may have cut a sign in two."""
+    return None if said is None else said.decode(errors="replace")
 
 
 def _missing(request: Remember, known: dict[UUID, bool]) -> FieldError | None:

@@ -130,7 +130,7 @@ ORDER BY m.valid_at, m.position LIMIT %(limit)s::bigint;
 
 -- name: sources_of
 SELECT s.source, s.role, s.event_id, s.position, s.said_by, s.confidence, s.told_at, s.byte_from, s.byte_to, (
-    SELECT convert_from(substring(convert_to(m.body, 'UTF8') FROM s.byte_from + 1 FOR s.byte_to - s.byte_from), 'UTF8')
+    SELECT substring(convert_to(m.body, 'UTF8') FROM s.byte_from + 1 FOR s.byte_to - s.byte_from)
     FROM whence.memories m
     WHERE s.byte_from IS NOT NULL AND s.role = 'memory' AND m.workspace_id = s.workspace_id
       AND m.memory_id = s.source::uuid AND m.deleted_at IS NULL AND m.body <> '' AND {seen}
@@ -149,10 +149,14 @@ WITH RECURSIVE chain AS (
         SELECT n.memory_id, n.superseded_by FROM whence.memories n
         WHERE n.workspace_id = %(workspace_id)s AND n.memory_id = c.superseded_by
         UNION ALL
-        SELECT n.memory_id, n.superseded_by FROM whence.memory_sources s
-        JOIN whence.memories n ON n.workspace_id = s.workspace_id AND n.memory_id = s.source::uuid
-        WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = c.memory_id AND s.role = 'memory'
-          AND n.superseded_by = c.memory_id
+        SELECT n.memory_id, n.superseded_by FROM (
+            SELECT s.source::uuid AS source FROM whence.memory_sources s
+            WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = c.memory_id AND s.role = 'memory' OFFSET 0
+        ) s
+        CROSS JOIN LATERAL (
+            SELECT * FROM whence.memories n
+            WHERE n.workspace_id = %(workspace_id)s AND n.memory_id = s.source AND n.superseded_by = c.memory_id OFFSET 0
+        ) n
     ) o ON true
 )
 SELECT {memory} FROM chain c
@@ -192,10 +196,15 @@ WHERE m.workspace_id = %(workspace_id)s AND m.owner = o.owner AND m.agent = o.ag
   AND m.conflict_key = o.conflict_key AND (m.invalidated_by = o.memory_id OR m.superseded_by = o.memory_id)
   AND m.position < o.position
 UNION
-SELECT m.memory_id FROM whence.memory_sources s
-JOIN whence.memories m ON m.workspace_id = s.workspace_id AND m.memory_id = s.source::uuid
-WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = %(memory_id)s AND s.role = 'memory'
-  AND m.superseded_by = %(memory_id)s AND {seen};
+SELECT m.memory_id FROM (
+    SELECT s.source::uuid AS source FROM whence.memory_sources s
+    WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = %(memory_id)s AND s.role = 'memory' OFFSET 0
+) s
+CROSS JOIN LATERAL (
+    SELECT * FROM whence.memories m
+    WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = s.source AND m.superseded_by = %(memory_id)s AND {seen}
+    OFFSET 0
+) m;
 
 -- name: recalls_of
 SELECT h.recall_id, r.recalled_at, r.user_id, r.agent, h.rank

@@ -25,7 +25,7 @@ from whence.errors import NotFound
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.events import text_problem
-from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, beginnings_of, check_asked, memory_of, unit_of
+from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, beginnings_of, check_asked, memory_of, quoted, unit_of
 from whence.memory.own import Own, check_limit, own_event
 from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import WordLlamaEmbedder
@@ -121,8 +121,8 @@ class Recaller:
         """Until what was recalled in the workspace by now is recorded."""
         await self._behind.settled(workspace_id)
 
-    def forget_session(self, workspace_id: str, session_id: str) -> None:
-        self._corpora.end_session(workspace_id, session_id)
+    async def forget_session(self, workspace_id: str, session_id: str) -> None:
+        await self._corpora.end_session(workspace_id, session_id)
 
     # --- recall -----------------------------------------------------------------------------------------------------
 
@@ -478,11 +478,13 @@ def _vectors_to_come(everything: Sequence[Held], embedder: str) -> int:
         corpus = held.corpus
         others = [
             corpus.known_code("embedder", space)
-            for space in corpus.vectors
+            for space in list(corpus.vectors)
             if space.rpartition("/")[0] not in (embedder, GIVEN_EMBEDDER)
         ]
         if others:
-            total += int(np.count_nonzero(np.isin(corpus.embedder.rows, others) & ~corpus.gone.rows))
+            # Some may be added meanwhile, to one array after the other.
+            gone = corpus.gone.rows
+            total += int(np.count_nonzero(np.isin(corpus.embedder.rows[: len(gone)], others) & ~gone))
     return total
 
 
@@ -502,7 +504,7 @@ def _sources(rows: Iterable[tuple[Any, ...]]) -> dict[UUID, list[HitSource]]:
         within = None if first is None else (first, last)
         told = HitSource(source, position, role, *event)
         if within is not None:
-            told = msgspec.structs.replace(told, byte_range=within, quote=quote)
+            told = msgspec.structs.replace(told, byte_range=within, quote=quoted(quote))
         found.setdefault(memory_id, []).append(told)
     return found
 

@@ -25,8 +25,6 @@ INDEXED_FROM = 20_000
 """Memories of one owner from which on they are indexed."""
 NEWEST = 2_000
 """These are held, and not indexed."""
-CANDIDATES = 100
-"""Of each kind that are read for a question; the statements say so themselves."""
 RARE = 0.001
 """The share of texts up to which a word is rare enough to be looked for by itself."""
 SEEN = 0.02
@@ -149,11 +147,7 @@ def _telling(asked: Sequence[Word], held: Corpus) -> tuple[list[tuple[Word, floa
 
 def term_of(workspace_id: str, owner: str, stem: str) -> int:
     """A number for a word of an owner, so that no list in the index is of several owners' memories."""
-    return _term_of(f"{workspace_id}\x1f{owner}\x1f{stem}")
-
-
-@lru_cache(maxsize=50_000)
-def _term_of(name: str) -> int:
+    name = f"{workspace_id}\x1f{owner}\x1f{stem}"
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
 
 

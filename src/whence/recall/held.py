@@ -90,10 +90,10 @@ class Corpora:
         for name in [name for name in self._held if name[0] == workspace_id]:
             del self._held[name]
 
-    def end_session(self, workspace_id: str, session_id: str) -> None:
+    async def end_session(self, workspace_id: str, session_id: str) -> None:
         """All of a session was forgotten at once."""
-        for (workspace, _), held in self._held.items():
-            if workspace == workspace_id:
+        for held in [held for (workspace, _), held in self._held.items() if workspace == workspace_id]:
+            async with held.turn:
                 codes = [code for (_, name), code in held.corpus.sessions.items() if name == session_id]
                 held.corpus.gone.rows[np.isin(held.corpus.session.rows, codes)] = True
 
@@ -101,8 +101,11 @@ class Corpora:
         """Memories have become more or less important."""
         for (workspace, _), held in self._held.items():
             places = held.corpus.place if workspace == workspace_id else {}
+            rows = held.corpus.importance.rows
             for memory_id in importance.keys() & places.keys():
-                held.corpus.importance.rows[places[memory_id]] = importance[memory_id]
+                # One that is being added meanwhile was read with what it weighs now.
+                if places[memory_id] < len(rows):
+                    rows[places[memory_id]] = importance[memory_id]
 
     async def sweep(self, scope: Scope, everything: Sequence[Held]) -> bool:
         """Marks what another process has forgotten, where a question came upon much of it; says whether it did."""
@@ -111,8 +114,9 @@ class Corpora:
             async with self._database.transaction(scope) as tx:
                 values = scope.values(owner=held.owner)
                 rows = await (await tx.execute(_SQL["gone_of_owner"], values, binary=True)).fetchall()
-            places = [held.corpus.place[row[0]] for row in rows if row[0] in held.corpus.place]
-            held.corpus.gone.rows[places] = True
+            async with held.turn:
+                places = [held.corpus.place[row[0]] for row in rows if row[0] in held.corpus.place]
+                held.corpus.gone.rows[places] = True
             held.found_gone = 0
         return bool(swept)
 

@@ -79,7 +79,7 @@ WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(owner)s
 ORDER BY m.position LIMIT %(limit)s::bigint;
 
 -- name: add_to_index
--- Who removes a memory meanwhile waits, and then removes this too.
+-- Who removes a memory meanwhile, or takes its text away, waits, and then removes this too.
 INSERT INTO whence.memory_index (workspace_id, memory_id, user_id, position, embedder, embedding, terms)
 SELECT m.workspace_id, m.memory_id, m.user_id, m.position, v.embedder, v.embedding,
     (%(terms)s::bigint[])[t.first:t.last]
@@ -87,7 +87,7 @@ FROM unnest(%(ids)s::uuid[], %(first)s::integer[], %(last)s::integer[]) t (memor
 CROSS JOIN LATERAL (
     SELECT * FROM whence.memories m
     WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = t.memory_id AND m.stripped_at IS NULL
-    FOR KEY SHARE
+    FOR SHARE
 ) m {with_vector}
 ORDER BY m.position
 ON CONFLICT DO NOTHING;
@@ -136,8 +136,7 @@ FROM unnest(%(ids)s::uuid[]) i (memory_id)
 CROSS JOIN LATERAL (
     SELECT s.source::uuid, s.role, coalesce(e.global_position, s.position), e.occurred_at, e.session_id, e.trace_id,
         e.agent_id, e.tool_name, s.byte_from, s.byte_to, (
-            SELECT convert_from(
-                substring(convert_to(k.body, 'UTF8') FROM s.byte_from + 1 FOR s.byte_to - s.byte_from), 'UTF8')
+            SELECT substring(convert_to(k.body, 'UTF8') FROM s.byte_from + 1 FOR s.byte_to - s.byte_from)
             FROM whence.memories k
             WHERE s.byte_from IS NOT NULL AND k.workspace_id = %(workspace_id)s::text
               AND k.memory_id = s.source::uuid AND k.deleted_at IS NULL AND k.body <> ''

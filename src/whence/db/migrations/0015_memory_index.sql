@@ -88,7 +88,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         SELECT i.memory_id FROM whence.memory_index i
         WHERE i.terms && words AND i.terms @> together AND i.owner = in_owner AND i.workspace_id = in_workspace
           AND in_workspace = current_setting('app.workspace_id', true)
-          AND (in_owner IN ('', current_setting('app.user_id', true)) OR current_setting('role') = 'whence_workspace')
+          AND (current_setting('role') = 'whence_workspace' OR current_setting('app.user_id', true) <> ''
+            AND in_owner IN ('', current_setting('app.user_id', true)))
         ORDER BY (
             SELECT sum(w.weight) FROM unnest(words, weights) w (word, weight) WHERE w.word = ANY (i.terms)
         ) DESC, i.position DESC

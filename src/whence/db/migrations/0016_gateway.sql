@@ -9,7 +9,7 @@ ALTER TABLE whence.memory_sources
 COMMENT ON COLUMN whence.memory_sources.byte_from IS 'Where in the source it is said, as UTF-8; NULL where nobody says.';
 
 -- What a user was given last is looked up whenever messages are added.
-CREATE INDEX recalls_by_user ON whence.recalls (user_id, workspace_id, position);
+CREATE INDEX recalls_by_user ON whence.recalls (user_id, workspace_id, agent, position);
 
 -- Another text has taken the place of a memory. Once: of two that race, one is refused.
 CREATE FUNCTION whence.effect_override(in_workspace text, at_position bigint, at timestamptz, document jsonb)

@@ -35,6 +35,7 @@ COMMENT ON COLUMN whence.resources.refused IS 'Parts that hold what the profile 
 CREATE UNIQUE INDEX resources_once ON whence.resources (workspace_id, user_id, agent, sha256)
     WHERE deleted_at IS NULL AND status <> 'failed';
 CREATE INDEX resources_in_order ON whence.resources (workspace_id, agent, position) WHERE deleted_at IS NULL;
+CREATE INDEX resources_of_user ON whence.resources (workspace_id, user_id, agent, position) WHERE deleted_at IS NULL;
 
 -- Where in its document a memory stands.
 CREATE TABLE whence.resource_chunks (
@@ -156,6 +157,8 @@ BEGIN
 END $$;
 CREATE TRIGGER memories_location AFTER UPDATE OF stripped_at ON whence.memories
     FOR EACH ROW WHEN (OLD.role = 'document' AND NEW.stripped_at IS NOT NULL) EXECUTE FUNCTION whence.drop_location();
+CREATE TRIGGER memories_location_removed AFTER DELETE ON whence.memories
+    FOR EACH ROW WHEN (OLD.role = 'document') EXECUTE FUNCTION whence.drop_location();
 
 -- As before, but that a document is no stretch of work: it does not end by lying idle.
 CREATE OR REPLACE FUNCTION whence.session_touch(
