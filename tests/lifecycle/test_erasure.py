@@ -24,7 +24,7 @@ from samples import event
 from whence.app import App
 from whence.crypto import LocalKeyProvider
 from whence.db.embedded import SUPERUSER, EmbeddedServer
-from whence.errors import InvalidInput, NotFound
+from whence.errors import InvalidInput, NotFound, Unauthenticated
 from whence.gateway.http import build
 from whence.graph.batch import Batch
 from whence.graph.bounds import Bounds
@@ -622,3 +622,25 @@ async def test_what_only_an_action_of_the_person_held_stays_as_an_envelope_that_
     assert (left.text, left.agent) == ("", "sdr")
     assert await rebuilt_equal(later, workspace.workspace_id)
     assert [check for check in await later.erasures.verify(receipt) if not check.ok] == []
+
+
+async def test_who_goes_on_while_being_erased_leaves_nothing(app: App, workspace: Workspace) -> None:
+    key = await app.identity.add_user(workspace.workspace_id, "ann")
+    added = 0
+
+    async def go_on() -> None:
+        nonlocal added
+        while True:
+            who = await app.identity.authenticate(key)
+            await app.memory.remember(
+                who, Remember(agent="gateway", tier="persistent", kind="episodic", text=f"Note {added}")
+            )
+            added += 1
+
+    going = asyncio.create_task(go_on())
+    await asyncio.sleep(0.3)
+    await app.erasures.erase(workspace.admin, "ann")
+    with pytest.raises(Unauthenticated):
+        await going
+    assert added > 0
+    assert (await app.memory.page(workspace.admin.scope, Recall())).memories == []

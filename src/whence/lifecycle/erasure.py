@@ -21,7 +21,7 @@ from whence.db.queries import load
 from whence.errors import Damaged, FieldError, InvalidInput, NotFound, NotSealed
 from whence.graph.project import Projector
 from whence.graph.rebuild import rebuild as rebuild_graph
-from whence.identity import Principal
+from whence.identity import AUTHENTICATION_CACHE_SECONDS, Principal
 from whence.ledger import Ledger
 from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import EARLIEST, MAX_IDENTIFIER_CHARACTERS, text_problem
@@ -34,6 +34,8 @@ from whence.wire import Erasure, Event, Removed
 ERASE_TIMEOUT_MS = 30 * 60 * 1000
 SETTLE_AFTER = timedelta(seconds=60)
 """So long an erasure is left to whoever began it; then a worker takes it up."""
+IN_FLIGHT_SECONDS = 0.5
+"""More than servers remember keys for, so that requests that were let in have ended."""
 STEPS = ("rows", "keys", "memory", "graph")
 
 Told = Callable[[str, int, int], None]
@@ -88,9 +90,18 @@ class Erasures:
             # What an erasure that was stopped has left to do is not what came since.
             if await self._is_unsettled(workspace_id, subject_hash):
                 await self._settle_all(workspace_id, told)
+            await self._end_keys(workspace_id, subject_id)
             erasure_id = await self._erase(principal, subject_id, subject_hash, told)
             await self._settle_all(workspace_id, told)
         return await self.get(Scope(workspace_id), erasure_id)
+
+    async def _end_keys(self, workspace_id: str, subject_id: str) -> None:
+        """So that nothing comes of the subject after what was there is removed: servers remember keys for a moment."""
+        values = {"workspace_id": workspace_id, "subject_id": subject_id, "now": self._clock()}
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            ended = (await tx.execute(_SQL["end_keys"], values)).rowcount
+        if ended:
+            await asyncio.sleep(AUTHENTICATION_CACHE_SECONDS + IN_FLIGHT_SECONDS)
 
     async def _is_unsettled(self, workspace_id: str, subject_hash: str) -> bool:
         async with self._database.transaction(Scope(workspace_id)) as tx:

@@ -154,6 +154,14 @@ SELECT m.conflict_key, m.support FROM whence.memories m
 WHERE m.conflict_key = ANY (%(keys)s::text[]) AND m.workspace_id = %(workspace_id)s AND m.owner = %(owner)s
   AND m.agent = %(agent)s AND m.kind = 'procedural' AND m.superseded_at IS NULL AND m.deleted_at IS NULL;
 
+-- name: end_keys
+-- Of a user who is to be erased, but for administrators, whose accounts stay.
+UPDATE whence.user_keys k SET expires_at = %(now)s
+WHERE k.workspace_id = %(workspace_id)s AND k.user_id = %(subject_id)s
+  AND (k.expires_at IS NULL OR k.expires_at > %(now)s) AND EXISTS (
+    SELECT FROM whence.users u WHERE u.workspace_id = k.workspace_id AND u.user_id = k.user_id AND u.role <> 'admin'
+);
+
 -- name: hold_head
 -- While it is held, nothing is appended to the workspace.
 SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %(workspace_id)s FOR UPDATE;
