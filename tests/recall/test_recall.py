@@ -15,7 +15,7 @@ from whence.db import Scope
 from whence.errors import InvalidInput, NotFound
 from whence.identity import Principal
 from whence.memory.rebuild import rebuild
-from whence.recall import MAX_NEIGHBOURS, MAX_QUERY_CHARACTERS, READ_CHARACTERS, tokens_of
+from whence.recall import FEW, MAX_NEIGHBOURS, MAX_QUERY_CHARACTERS, READ_CHARACTERS, tokens_of
 from whence.wire import Fact, Feedback, Hit, Recall, RecallFilters, Remember
 
 SAID = (
@@ -242,6 +242,15 @@ async def test_no_more_come_than_are_asked_for_and_none_that_has_nothing_to_do_w
         assert len(found) == top_k
         assert all("cat" in text for text in texts(found))
     assert len(await ask(app, ann, "Where does the cat sleep?", top_k=500)) <= 34
+    assert await ask(app, ann, "—") == []
+
+
+async def test_where_nothing_speaks_for_any_the_likest_come(app: App, ann: Principal) -> None:
+    await tell(
+        app, ann, "On Tuesdays I play badminton with Jens.", "I drive a blue Volvo.", "Rent is 940 euros.", "It rains"
+    )
+    found = await ask(app, ann, "sport")
+    assert 1 <= len(found) <= FEW
     assert await ask(app, ann, "—") == []
 
 

@@ -64,6 +64,8 @@ MAX_SOURCES_SHOWN = 20
 MAX_TOKENS = 10_000_000
 ALIKE = 0.98
 """Texts that are more alike than this say the same: one of them comes first, the others after all else."""
+FEW = 3
+"""Hits, where nothing speaks for any memory: the likest."""
 LARGE = 5_000
 """Memories; more are compared beside the event loop."""
 CHARACTERS_A_TOKEN = 4
@@ -396,7 +398,8 @@ def _rank(
     scored = score(question, corpora, None if chosen.all() else chosen, asked.channels)
     starts = dict(zip(map(id, searched), np.cumsum([0, *map(len, corpora[:-1])]).tolist(), strict=True))
     if asked.channels is None and asked.embedding is None:
-        chosen &= scored.is_evident
+        evident = chosen & scored.is_evident
+        chosen = evident if evident.any() or not question.words else _likest(chosen, scored)
     places = np.flatnonzero(chosen)
     scores = scored.scores[places]
     count = min(count, MAX_RANKED, len(places))
@@ -439,6 +442,15 @@ def check(asked: Recall) -> None:
 
 def _is_question(asked: Recall) -> bool:
     return asked.embedding is not None or bool(asked.query.strip())
+
+
+def _likest(chosen: npt.NDArray[np.bool_], scored: Scored) -> npt.NDArray[np.bool_]:
+    """Where nothing speaks for any: a few, for who asks may know better than words and vectors do."""
+    places = np.flatnonzero(chosen)
+    likest = places[np.argsort(-scored.parts["vectors"][places], kind="stable")[:FEW]] if len(places) else places
+    found = np.zeros_like(chosen)
+    found[likest] = True
+    return found
 
 
 def _needs_a_look(asked: Recall) -> bool:
