@@ -33,8 +33,8 @@ Partition = Annotated[str, QueryParameter(min_length=1, max_length=256)]
 )
 async def add_resource(request: Caller, app: TheApp) -> Response[Resource]:
     """A form with `file`; `app_id`, `project_id`. Where there is no bearer key, `user_id` and `user_key` stand before
-    the file. The status is `ready` when all of it can be found, `processing` while a long one is read, `failed` with the
-    reason."""
+    the file. The status is `ready` when all of it can be found, `processing` while a long one is read, `failed` with
+    the reason."""
     with ExitStack() as held:
 
         async def begin(fields: dict[str, str]) -> Spool:
