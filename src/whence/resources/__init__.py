@@ -41,7 +41,8 @@ from whence.wire import Event, Location, Remember, Resource, ResourcePage
 
 DOCUMENTS: Final = "documents"
 """The profile of what documents say."""
-SCHEME: Final = "resource://"
+RESOURCE_SCHEME: Final = "resource://"
+"""Stands in `whence.session_touch` too."""
 BATCH_CHUNKS = 250
 PROCESSED_AT_ONCE = 2
 MAX_RECEIVED_AT_ONCE = 32
@@ -501,7 +502,7 @@ def _kind(file: File) -> Kind:
 def _added(
     principal: Principal, file: File, owner: str, agent: str, resource_id: UUID, name: str, clock: Clock
 ) -> OwnEvent:
-    uri = f"{SCHEME}{quote(owner, safe='@')}/{resource_id}"
+    uri = f"{RESOURCE_SCHEME}{quote(owner, safe='@')}/{resource_id}"
     if len(uri) > MAX_IDENTIFIER_CHARACTERS:
         raise refused("user_id", "is too long to be a part of the URI of a resource")
     declared = "".join(sign for sign in file.declared_type or "" if sign.isprintable())[:MAX_TYPE_CHARACTERS]
