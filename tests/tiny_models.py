@@ -176,12 +176,23 @@ def hosted(dimension: int = 8) -> Iterator[Hosted]:
             state.asked.append({"path": self.path, **body})
             state.headers.append(dict(self.headers))
             status, headers, answer = state.answer(body, len(state.asked))
+            if isinstance(answer, Iterator):
+                self.drip(answer)
+                return
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             for name, value in {"Content-Length": str(len(content)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
+
+        def drip(self, pieces: Iterator[bytes]) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            for piece in pieces:
+                self.wfile.write(piece)
+                self.wfile.flush()
 
         def handle(self) -> None:
             # A client that has read enough goes away.

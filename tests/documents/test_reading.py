@@ -220,3 +220,9 @@ async def test_a_sheet_that_names_what_is_not_there_is_told_as_damaged() -> None
     missing["xl/_rels/workbook.xml.rels"] = made.relations({"r1": ("worksheet", "worksheets/sheet1.xml")})
     assert "is missing in it" in await reason(made.archive(missing), "a.xlsx")
     assert "not valid XML" in await reason(made.archive({"word/document.xml": "<w><p>"}), "a.docx")
+
+
+async def test_what_a_file_calls_its_parts_is_told_in_short_and_without_signs_that_are_not_seen() -> None:
+    named = {"xl/workbook.xml": "<workbook xmlns:r='r'><sheets><sheet name='S' r:id='r1'/></sheets></workbook>"}
+    named["xl/_rels/workbook.xml.rels"] = made.relations({"r1": ("worksheet", "a&#x202E;b&#10;" + "c" * 5_000)})
+    assert await reason(made.archive(named), "a.xlsx") == f"is damaged: xl/ab{'c' * 95} is missing in it"

@@ -1,9 +1,12 @@
 """Resources over HTTP, as another program sees them."""
 
+import asyncio
+import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -12,6 +15,10 @@ import pytest
 import made_documents as made
 from conftest import Server, Workspace
 from whence.app import App
+from whence.errors import MalformedBody
+from whence.gateway.forms import Form, read_form
+from whence.resources import MAX_RECEIVED_AT_ONCE
+from whence.resources.spool import Spool
 
 
 @pytest.fixture
@@ -196,6 +203,65 @@ def test_a_key_in_the_form_does_and_one_of_somebody_else_does_not(
         assert (mixed.status_code, mixed.json()["errors"][0]["field"]) == (422, "user_id")
         [hit] = hits(bob, "rose")
         assert hit["said_by"] == "admin"
+
+
+def part(name: str, content: str = "") -> str:
+    file = '; filename="a.txt"' if name == "file" else ""
+    end = "" if name == "file" else "\r\n"
+    return f'--x\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n{content}{end}'
+
+
+def unfinished(server: Server, form: str) -> socket.socket:
+    """An upload of which the rest does not come, by somebody without a bearer key."""
+    url = httpx.URL(server.url)
+    opened = socket.create_connection((url.host, url.port or 80), timeout=20)
+    headers = "Host: x\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 20000000\r\n"
+    opened.sendall(f"POST /resources HTTP/1.1\r\n{headers}\r\n{form}".encode())
+    return opened
+
+
+def test_nothing_of_a_file_is_taken_from_somebody_who_is_not_known(server: Server, keys: dict[str, str]) -> None:
+    """The answers come although the files do not."""
+    forms = {
+        "the file first": (part("file", "A rose"), 401),
+        "no key": (part("user_id", "ann") + part("file", "A rose"), 401),
+        "no user": (part("user_key", keys["ann"]) + part("file", "A rose"), 422),
+        "a wrong key": (part("user_id", "ann") + part("user_key", keys["bob"]) + part("file", "A rose"), 401),
+        "a key given twice": (part("user_key", "a") + part("user_key", keys["ann"]) + part("file", "A rose"), 422),
+    }
+    for name, (form, status) in forms.items():
+        with unfinished(server, form) as opened:
+            assert opened.recv(4096).startswith(f"HTTP/1.1 {status} ".encode()), name
+
+
+def test_whoever_has_no_key_keeps_nobody_from_uploading(server: Server, ann: httpx.Client) -> None:
+    with ExitStack() as held:
+        for number in range(MAX_RECEIVED_AT_ONCE + 8):
+            form = part("file", "A rose") if number % 2 else part("user_id", "ann") + part("app_id")
+            held.enter_context(unfinished(server, form))
+        assert add(ann, f"The rose of {uuid.uuid4()}".encode()).status_code == 201
+
+
+def test_an_upload_that_comes_too_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whence.gateway.forms.FORM_SECONDS", 0.2)
+
+    class Slow:
+        content_type = ("multipart/form-data", {"boundary": "x"})
+        scope = frozenset({"user"})
+
+        async def stream(self) -> AsyncIterator[bytes]:
+            yield part("file").encode()
+            while True:
+                await asyncio.sleep(0.01)
+                yield b"A rose."
+
+    async def begin(_fields: dict[str, str]) -> Spool:
+        return Spool()
+
+    form = Form(begin)
+    with pytest.raises(MalformedBody, match="not all of it"):
+        asyncio.run(read_form(Slow(), frozenset(), form))  # type: ignore[arg-type]
+    form.close()
 
 
 def test_a_file_is_taken_for_what_it_is_whatever_it_is_called(ann: httpx.Client) -> None:

@@ -13,10 +13,12 @@ import pytest
 from psycopg import Connection, sql
 
 from conftest import Workspace
+from lifecycle_time import Time
 from samples import event
 from whence.app import App
 from whence.db import EVERY_WORKSPACE, Scope, embedded
 from whence.graph import Anchor, Bounds
+from whence.graph.project import LAG_KNOWN_SECONDS
 from whence.wire import Atlas
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -364,3 +366,24 @@ async def test_lag_is_measured(app: App, workspace: Workspace) -> None:
     await app.projector.measure()
     assert (app.registry.get_sample_value("whence_projection_lag_events") or 0) >= 5
     assert (app.registry.get_sample_value("whence_projection_lag_seconds") or 0) > 0
+
+
+async def test_how_far_it_is_behind_is_asked_once_in_a_while_however_often_it_is_wanted(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def behind() -> list[tuple[str, int, int]]:
+        nonlocal asked
+        asked += 1
+        return []
+
+    later = Time(app.clock())
+    monkeypatch.setattr(app.projector, "behind", behind)
+    monkeypatch.setattr(app.projector, "_clock", later)
+    later.pass_by(seconds=LAG_KNOWN_SECONDS)
+    assert await asyncio.gather(*(app.projector.lag() for _ in range(20))) == [0.0] * 20
+    assert asked == 1
+    later.pass_by(seconds=LAG_KNOWN_SECONDS)
+    await app.projector.lag()
+    assert asked == 2

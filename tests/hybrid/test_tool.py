@@ -1,5 +1,7 @@
 """The tool `memory`, as a model calls it."""
 
+import errno
+import fcntl
 import json
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,27 @@ def test_wrong_arguments_are_an_answer_too(tool: MemoryTool, arguments: Any, tmp
     assert not answer["ok"]
     assert answer["error"].startswith("wrong arguments")
     assert not (tmp_path / "USER.md").exists()
+
+
+def test_a_lock_that_is_held_is_an_answer_too(
+    tool: MemoryTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whence.hybrid.curated.LOCK_SECONDS", 0.05)
+    asked = {"action": "add", "target": "user", "text": "Likes tea"}
+    with (tmp_path / ".curated.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        answer = tool.call(asked)
+    assert answer == {"ok": False, "error": "curated memory is locked by another process for 0.05 s"}
+    assert tool.call(asked)["ok"]
+
+
+def test_a_full_disk_is_an_answer_too(tool: MemoryTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/home/ann/USER.md")
+
+    monkeypatch.setattr("os.fsync", full)
+    answer = tool.call({"action": "add", "target": "user", "text": "Likes tea"})
+    assert answer == {"ok": False, "error": "the notes cannot be read or written: No space left on device"}
 
 
 def test_its_schema_is_what_a_call_takes(tool: MemoryTool) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -226,6 +227,24 @@ def test_what_is_refused_however_short_it_is_is_told(embedder: HostedEmbedder, s
     with pytest.raises(Unavailable, match=r"refuses to embed with tiny .400.*embedder_dimension"):
         embedder.embed([f"{'long ' * 1_600}{number}" for number in range(MAX_CALL_TEXTS)])
     assert len(server.asked) < 20
+
+
+def test_an_answer_that_drips_is_not_waited_for_without_end(
+    embedder: HostedEmbedder, server: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whence.models.host.ANSWER_SECONDS", 0.2)
+
+    def drops() -> Iterator[bytes]:
+        for _ in range(300):
+            time.sleep(0.02)
+            yield b" "
+
+    server.answer = lambda body, number: (200, {}, drops())
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match="ReadTimeout"):
+        embedder.embed(["cat"])
+    assert time.monotonic() - started < 4
+    assert len(server.asked) == MAX_CALLS
 
 
 @pytest.mark.parametrize(

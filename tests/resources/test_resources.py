@@ -21,10 +21,10 @@ from whence.app import App, open_app
 from whence.db import Scope, embedded
 from whence.documents import Chunk, Document, Place
 from whence.documents.process import Readers
-from whence.errors import NotFound, Unavailable
+from whence.errors import InvalidInput, NotFound, Unavailable
 from whence.memory.partitions import agent_of
 from whence.memory.rebuild import rebuild
-from whence.resources import BATCH_CHUNKS, Resources
+from whence.resources import BATCH_CHUNKS, MAX_ATTEMPTS, Resources
 from whence.settings import Settings
 from whence.wire import Recall, Remember, Resource
 
@@ -126,6 +126,103 @@ async def test_a_file_whose_reader_is_at_work_is_not_taken_up(
     await at_work.close()
     later.pass_by(minutes=10)
     assert await other.take_up(workspace.workspace_id)
+
+
+async def test_a_reader_goes_on_to_say_that_it_is_at_work_after_it_could_not(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whence.resources.BEAT_SECONDS", 0.01)
+    later = Time(app.clock())
+    at_work = resources_of(app, Endless(), later)
+    await at_work.add(workspace.user("ann"), file_of(b"A rose"))
+    failed = 0
+
+    class FailsOnce:
+        def transaction(self, scope: Any) -> Any:
+            nonlocal failed
+            failed += 1
+            at_work._database = app.database
+            raise ValueError("not foreseen")
+
+    at_work._database = FailsOnce()  # type: ignore[assignment]
+    later.pass_by(minutes=10)
+    await asyncio.sleep(0.3)
+    assert failed == 1
+    assert not await resources_of(app, Long(1), later).take_up(workspace.workspace_id)
+    await at_work.close()
+
+
+class Broken(Readers):
+    """Fails as it is told."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+        self.kinds: list[Any] = []
+
+    async def read(self, file: Any, kind: Any) -> Document:
+        self.kinds.append(kind)
+        raise self._error
+
+
+async def test_a_file_that_comes_to_no_end_fails_after_some_attempts_and_leaves_nothing(
+    app: App, workspace: Workspace
+) -> None:
+    ann, later = workspace.user("ann"), Time(app.clock())
+    first = resources_of(app, Long(BATCH_CHUNKS + 1), later)
+
+    async def record_once(workspace_id: str, make: Any) -> Any:
+        first._ledger = Failing(app.ledger, None)  # type: ignore[assignment]
+        return await app.ledger.record_together(workspace_id, make)
+
+    first._ledger = Failing(app.ledger, record_once)  # type: ignore[assignment]
+    added, _ = await first.add(ann, file_of(b"A rose", "a.md"))
+    assert (await first.settled(ann.scope, added.resource_id)).chunks == BATCH_CHUNKS
+
+    async def attempt(error: Exception) -> Broken:
+        later.pass_by(minutes=1)
+        readers = Broken(error)
+        with pytest.raises(type(error)):
+            await resources_of(app, readers, later).take_up(workspace.workspace_id)
+        return readers
+
+    for _ in range(MAX_ATTEMPTS):
+        await attempt(Unavailable("it is out for a while"))
+    for _ in range(MAX_ATTEMPTS - 1):
+        assert (await attempt(ValueError("not foreseen"))).kinds == ["markdown"]
+    assert (await app.resources.get(ann.scope, added.resource_id)).status == "processing"
+    later.pass_by(minutes=1)
+    assert await resources_of(app, Long(1), later).take_up(workspace.workspace_id)
+    failed = await app.resources.get(ann.scope, added.resource_id)
+    assert (failed.status, failed.reason) == ("failed", f"the file could not be read in {MAX_ATTEMPTS} attempts")
+    assert await memories_of(app, workspace, failed) == []
+    assert await count(app, workspace, "resource_uploads") == 0
+    assert await is_same_when_replayed(app, workspace)
+
+
+@pytest.mark.parametrize("user_id", ["", "a\0b", "a" * 257], ids=["empty", "NUL", "long"])
+async def test_whose_a_document_is_must_be_the_id_of_a_user(app: App, workspace: Workspace, user_id: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await app.resources.add(workspace.admin, file_of(b"A rose")._replace(user_id=user_id))
+    assert [error.field for error in refused.value.errors] == ["user_id"]
+
+
+async def test_what_is_looked_up_for_a_user_is_looked_up_as_that_user(app: App, workspace: Workspace) -> None:
+    """So that the database keeps users apart, whatever a statement says."""
+    scopes: list[Any] = []
+
+    class Watched:
+        def transaction(self, scope: Any) -> Any:
+            scopes.append(scope)
+            return app.database.transaction(scope)
+
+    resources = resources_of(app, Endless())
+    resources._database = Watched()  # type: ignore[assignment]
+    for principal in (workspace.user("ann"), workspace.admin):
+        scopes.clear()
+        await resources.add(principal, file_of(b"A rose of %s" % principal.user_id.encode())._replace(user_id="ann"))
+        assert scopes == [workspace.user("ann").scope, Scope(workspace.workspace_id), workspace.user("ann").scope]
+    await resources.close()
 
 
 async def test_nothing_is_added_to_what_was_deleted(app: App, workspace: Workspace) -> None:

@@ -32,6 +32,7 @@ from whence.memory.reembed import JOB as REEMBED
 from whence.memory.writing import Draft, draft, event_of, normal
 from whence.queue import Queue
 from whence.recall import Recaller
+from whence.resources import RESOURCE_SCHEME
 from whence.wire import (
     Added,
     Deleted,
@@ -52,7 +53,6 @@ from whence.wire import (
 )
 
 CHAT: Final = "chat:"
-RESOURCE: Final = "resource://"
 MAX_MESSAGES = 500
 MAX_RESULTS = 100
 RECENT_RECALLS = 20
@@ -287,7 +287,7 @@ class Chats:
         sessions = None
         if "all_user_memory" not in scopes:
             sessions = ((chat,) if "current_chat" in scopes else ()) + (
-                (f"{RESOURCE}*",) if "resources" in scopes else ()
+                (f"{RESOURCE_SCHEME}*",) if "resources" in scopes else ()
             )
         asked = Recall(query=query, agent=agent, sessions=sessions, top_k=top_k, as_of=as_of)
         found = await self._recaller.recall(principal, asked)
@@ -501,7 +501,7 @@ def _scope_of(hit: Hit, scopes: Sequence[SearchScope], chat: str) -> SearchScope
     """The narrowest of those that were asked for."""
     if "current_chat" in scopes and hit.session_id == chat:
         return "current_chat"
-    if "resources" in scopes and (hit.session_id or "").startswith(RESOURCE):
+    if "resources" in scopes and (hit.session_id or "").startswith(RESOURCE_SCHEME):
         return "resources"
     return "all_user_memory"
 
@@ -514,7 +514,7 @@ def _result(hit: Hit, scope: SearchScope) -> SearchResult:
         text=hit.text,
         score=hit.score,
         source_scope=scope,
-        resource_uri=session_id if session_id.startswith(RESOURCE) else None,
+        resource_uri=session_id if session_id.startswith(RESOURCE_SCHEME) else None,
         timestamp=round(hit.valid_at.timestamp() * 1000),
         role=hit.role,
         sender_id=hit.speaker,

@@ -53,6 +53,7 @@ def _spooled(path: Path) -> Spool:
             while part := file.read(PART_BYTES):
                 spool.write(part)
     except OSError as error:
+        spool.close()
         raise SetupError(f"{path} cannot be read: {error.strerror}") from error
     return spool
 

@@ -308,8 +308,6 @@ class AsyncWhence:
         """It is no longer recalled; its history stays."""
         await self._send(delete(at("/v1/memories/{}", memory_id), repeatable=True))
 
-    # Working memory
-
     # Chats
 
     async def add_user(self, user_id: str) -> UserMade:
@@ -342,6 +340,8 @@ class AsyncWhence:
         """It is no longer found, nor are facts that only it taught."""
         body = given(within, id=memory_id, session_id=session_id)
         return await self._send(post("/memories/delete", Deleted, body, repeatable=True))
+
+    # Working memory
 
     async def put_working(
         self, agent: str, instance: str, key: str, value: Any, ttl_s: int | None = None

@@ -306,8 +306,6 @@ class Whence:
         """It is no longer recalled; its history stays."""
         self._send(delete(at("/v1/memories/{}", memory_id), repeatable=True))
 
-    # Working memory
-
     # Chats
 
     def add_user(self, user_id: str) -> UserMade:
@@ -338,6 +336,8 @@ class Whence:
         """It is no longer found, nor are facts that only it taught."""
         body = given(within, id=memory_id, session_id=session_id)
         return self._send(post("/memories/delete", Deleted, body, repeatable=True))
+
+    # Working memory
 
     def put_working(self, agent: str, instance: str, key: str, value: Any, ttl_s: int | None = None) -> WorkingStored:
         """Puts a value under a key of an instance, until it expires."""

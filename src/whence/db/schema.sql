@@ -207,21 +207,13 @@ CREATE FUNCTION whence.effect_delete_resource(in_workspace text, at_position big
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    gone uuid[];
+    forgotten integer := whence.forget_chunks(in_workspace, (document->>'resource_id')::uuid, at);
 BEGIN
-    WITH removed AS (
-        DELETE FROM whence.resource_chunks c
-        WHERE c.workspace_id = in_workspace AND c.resource_id = (document->>'resource_id')::uuid
-        RETURNING c.memory_id
-    )
-    SELECT array_agg(memory_id) INTO gone FROM removed;
-    UPDATE whence.memories m SET deleted_at = at
-    WHERE m.workspace_id = in_workspace AND m.memory_id = ANY (gone) AND m.deleted_at IS NULL;
     UPDATE whence.resources r SET deleted_at = at
     WHERE r.workspace_id = in_workspace AND r.resource_id = (document->>'resource_id')::uuid AND r.deleted_at IS NULL;
     DELETE FROM whence.resource_uploads u
     WHERE u.workspace_id = in_workspace AND u.resource_id = (document->>'resource_id')::uuid;
-    RETURN jsonb_build_object('forgotten', coalesce(cardinality(gone), 0));
+    RETURN jsonb_build_object('forgotten', forgotten);
 END $$;
 
 ALTER FUNCTION whence.effect_delete_resource(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
@@ -234,6 +226,9 @@ BEGIN
         content_type = document->>'content_type', chunks = coalesce((document->>'chunks')::integer, 0),
         refused = coalesce((document->>'refused')::integer, 0), processed_at = at
     WHERE r.workspace_id = in_workspace AND r.resource_id = (document->>'resource_id')::uuid AND r.status = 'processing';
+    IF FOUND AND document->>'status' = 'failed' THEN
+        PERFORM whence.forget_chunks(in_workspace, (document->>'resource_id')::uuid, at);
+    END IF;
     DELETE FROM whence.resource_uploads u
     WHERE u.workspace_id = in_workspace AND u.resource_id = (document->>'resource_id')::uuid;
     RETURN '{}';
@@ -429,6 +424,25 @@ BEGIN
 END $$;
 
 ALTER FUNCTION whence.follow_vector() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.forget_chunks(in_workspace text, in_resource uuid, at timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    gone uuid[];
+BEGIN
+    WITH removed AS (
+        DELETE FROM whence.resource_chunks c
+        WHERE c.workspace_id = in_workspace AND c.resource_id = in_resource
+        RETURNING c.memory_id
+    )
+    SELECT array_agg(memory_id) INTO gone FROM removed;
+    UPDATE whence.memories m SET deleted_at = at
+    WHERE m.workspace_id = in_workspace AND m.memory_id = ANY (gone) AND m.deleted_at IS NULL;
+    RETURN coalesce(cardinality(gone), 0);
+END $$;
+
+ALTER FUNCTION whence.forget_chunks(in_workspace text, in_resource uuid, at timestamp with time zone) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.graph_name_key(entity_type text, name text) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -1696,7 +1710,9 @@ CREATE TABLE whence.resource_uploads (
     part integer NOT NULL,
     user_id text NOT NULL,
     ciphertext bytea NOT NULL,
-    taken_until timestamp with time zone
+    taken_until timestamp with time zone,
+    kind text,
+    attempts integer DEFAULT 1 NOT NULL
 );
 ALTER TABLE ONLY whence.resource_uploads ALTER COLUMN ciphertext SET STORAGE EXTERNAL;
 
@@ -1705,6 +1721,10 @@ ALTER TABLE ONLY whence.resource_uploads FORCE ROW LEVEL SECURITY;
 ALTER TABLE whence.resource_uploads OWNER TO whence_owner;
 
 COMMENT ON COLUMN whence.resource_uploads.taken_until IS 'Of the first part: until then, whoever reads the file has said to be at it.';
+
+COMMENT ON COLUMN whence.resource_uploads.kind IS 'Of the first part: what the file is, as it was seen when it came.';
+
+COMMENT ON COLUMN whence.resource_uploads.attempts IS 'Of the first part: how often somebody began to read it.';
 
 CREATE TABLE whence.resources (
     workspace_id text NOT NULL,

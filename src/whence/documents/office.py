@@ -20,6 +20,8 @@ MAX_RATIO = 200
 """By how much a part may grow when it is unpacked; looked at from so many bytes on:"""
 RATIO_FROM_BYTES = 8 << 20
 PIECE_BYTES = 64 << 10
+MAX_SHOWN_CHARACTERS = 100
+"""Of what a file calls its parts, in what is told of it."""
 
 _HEADING_NAME = re.compile(r"heading ([1-9])")
 _DATE_FORM = re.compile(r"[ydhs]|mm")
@@ -62,12 +64,12 @@ class Package:
                 parser.Parse(piece, False)
             parser.Parse(b"", True)
         except expat.ExpatError:
-            raise Unreadable(f"is damaged: {name} in it is not valid XML") from None
+            raise Unreadable(f"is damaged: {_shown(name)} in it is not valid XML") from None
 
     def _pieces(self, name: str) -> Iterator[bytes]:
         item = self._parts.get(name)
         if item is None:
-            raise Unreadable(f"is damaged: {name} is missing in it")
+            raise Unreadable(f"is damaged: {_shown(name)} is missing in it")
         if item.flag_bits & 1:
             raise Unreadable("is encrypted: remove the password first")
         if item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -81,7 +83,7 @@ class Package:
                     self._check(read, item.compress_size)
                     yield piece
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError):
-            raise Unreadable(f"is damaged: {name} in it cannot be unpacked") from None
+            raise Unreadable(f"is damaged: {_shown(name)} in it cannot be unpacked") from None
 
     def _check(self, read: int, packed: int) -> None:
         if self._unpacked > MAX_UNPACKED_BYTES:
@@ -108,6 +110,10 @@ class Package:
 def _refuse_definitions(*_: object) -> None:
     """Entities are defined there, and one may stand for a billion of another."""
     raise Unreadable("defines XML entities, which no Office file does")
+
+
+def _shown(name: str) -> str:
+    return "".join(sign for sign in name if sign.isprintable())[:MAX_SHOWN_CHARACTERS]
 
 
 def _local(name: str) -> str:

@@ -1,7 +1,7 @@
 """Forms with a file in them, read as they come: never more of one in memory than what arrived last."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from multipart import (  # pyright: ignore[reportMissingTypeStubs]
 )
 
 from whence.errors import FieldError, InvalidInput, MalformedBody, UnsupportedMedia, WhenceError
-from whence.resources.spool import Spool
+from whence.resources.spool import Spool, too_large
 
 FORM = "multipart/form-data"
 FILE = "file"
@@ -23,42 +23,57 @@ MAX_FORM_PARTS = 16
 MAX_FORM_BYTES = 64 << 20
 """What is past the largest file is read and not kept, so that its sender hears why; past this it is cut off."""
 SILENCE_SECONDS = 60.0
+FORM_SECONDS = 600.0
+"""A whole form, however steadily it comes."""
+
+Begin = Callable[[dict[str, str]], Awaitable[Spool]]
+"""Told the fields that stand before the file, when it begins: where it is to be put, unless they are not enough."""
 
 
 @dataclass
 class Form:
-    spool: Spool
+    begin: Begin
+    spool: Spool | None = None
+    """None where there is no file."""
     fields: dict[str, str] = field(default_factory=dict[str, str])
-    name: str | None = None
-    """Of the file; None where there is none."""
+    name: str = FILE
     content_type: str | None = None
 
+    def close(self) -> None:
+        if self.spool is not None:
+            self.spool.close()
 
-async def read_form(request: Request[Any, Any, Any], known: frozenset[str], spool: Spool) -> Form:
-    """The file goes into the spool. What is wrong with a field is told at the end, when whoever sends can hear it."""
+
+async def read_form(request: Request[Any, Any, Any], known: frozenset[str], form: Form) -> None:
+    """What is wrong with a field is told at the end, when whoever sends can hear it; but whoever sends without a key is
+    not listened to any longer."""
     kind, options = request.content_type
     if kind != FORM or not options.get("boundary"):
         raise UnsupportedMedia(f"send {FORM}, with the file in a part that is called `{FILE}`")
-    form = Form(spool)
-    wrong: list[WhenceError] = []
+    wrong: WhenceError | None = None
     try:
-        with PushMultipartParser(options["boundary"], max_segment_count=MAX_FORM_PARTS) as parser:
-            async for segment, content in _parts(parser, request.stream()):
-                try:
-                    _take(form, known, segment, content)
-                except WhenceError as error:
-                    wrong.append(error)
+        async with asyncio.timeout(FORM_SECONDS):
+            with PushMultipartParser(options["boundary"], max_segment_count=MAX_FORM_PARTS) as parser:
+                async for segment, content in _parts(parser, request.stream()):
+                    try:
+                        await _take(form, known, segment, content)
+                    except WhenceError as error:
+                        if "user" not in request.scope:
+                            raise
+                        wrong = wrong or error
     except MultipartError:
         raise MalformedBody(f"the body is not complete {FORM}, or has more than {MAX_FORM_PARTS} parts") from None
     except RequestEntityTooLarge:
-        spool.size = MAX_FORM_BYTES
-        spool.check()
-    except (InternalServerException, TimeoutError):
+        raise too_large() from None
+    except TimeoutError:
+        raise MalformedBody(
+            f"nothing of the body came for {SILENCE_SECONDS:.0f} seconds, or not all of it within {FORM_SECONDS:.0f}"
+        ) from None
+    except InternalServerException:
         # Litestar's word for a client that goes away in the middle; nobody will read the answer.
         raise MalformedBody("the body ended before it was complete") from None
-    if wrong:
-        raise wrong[0]
-    return form
+    if wrong is not None:
+        raise wrong
 
 
 async def _parts(
@@ -79,14 +94,18 @@ async def _parts(
             return
 
 
-def _take(form: Form, known: frozenset[str], segment: MultipartSegment, content: bytes | bytearray | None) -> None:
+async def _take(
+    form: Form, known: frozenset[str], segment: MultipartSegment, content: bytes | bytearray | None
+) -> None:
     name = segment.name or ""
     if name == FILE:
         if content is not None:
-            form.spool.write(content)
-        elif form.name is not None:
+            if form.spool is not None:
+                form.spool.write(content)
+        elif form.spool is not None:
             raise _wrong(FILE, "one at a time")
         else:
+            form.spool = await form.begin(form.fields)
             form.name = segment.filename or FILE
             form.content_type = segment.content_type
         return

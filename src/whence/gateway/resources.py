@@ -1,12 +1,14 @@
 """Resources over HTTP: documents that users add, list, look at and delete."""
 
+from contextlib import ExitStack
 from typing import Annotated
 from uuid import UUID
 
 from litestar import Response, delete, get, post
 from litestar.params import FromPath, QueryParameter
 
-from whence.errors import FieldError, InvalidInput
+from whence.app import App
+from whence.errors import FieldError, InvalidInput, Unauthenticated
 from whence.gateway.events import Caller, TheApp
 from whence.gateway.forms import FILE, MAX_FORM_BYTES, Form, read_form
 from whence.gateway.keys import holder
@@ -30,27 +32,44 @@ Partition = Annotated[str, QueryParameter(min_length=1, max_length=256)]
     summary="Add a document: 201, or 200 for one that is there already",
 )
 async def add_resource(request: Caller, app: TheApp) -> Response[Resource]:
-    """A form with `file`, and with `user_id` and `user_key` where there is no bearer key; `app_id`, `project_id`. The
-    status is `ready` when all of it can be found, `processing` while a long one is read, `failed` with the reason."""
-    with app.resources.receiving():
-        spool = Spool()
+    """A form with `file`; `app_id`, `project_id`. Where there is no bearer key, `user_id` and `user_key` stand before
+    the file. The status is `ready` when all of it can be found, `processing` while a long one is read, `failed` with
+    the reason."""
+    with ExitStack() as held:
+
+        async def begin(fields: dict[str, str]) -> Spool:
+            """Only for somebody who is known: a file takes a turn, and room on the disk."""
+            if "user" not in request.scope:
+                await _holder_before_file(request, app, fields)
+            held.enter_context(app.resources.receiving())
+            return Spool()
+
+        form = Form(begin)
         try:
-            form = await read_form(request, FIELDS, spool)
+            await read_form(request, FIELDS, form)
             principal = await holder(request, app, form.fields.get("user_id"), form.fields.get("user_key"))
-            if form.name is None:
-                raise InvalidInput("file: is required", (FieldError(FILE, "is required"),))
             added, is_new = await app.resources.add(principal, _file(form))
         except BaseException:
-            spool.close()
+            form.close()
             raise
     done = await app.resources.settled(principal.scope, added.resource_id, ANSWER_SECONDS)
     return Response(done, status_code=201 if is_new else 200)
 
 
+async def _holder_before_file(request: Caller, app: App, fields: dict[str, str]) -> None:
+    if "user_key" not in fields:
+        raise Unauthenticated(
+            "this needs a key: send `Authorization: Bearer <key>`, or user_id and user_key before the file"
+        )
+    await holder(request, app, fields.get("user_id"), fields["user_key"])
+
+
 def _file(form: Form) -> File:
+    if form.spool is None:
+        raise InvalidInput("file: is required", (FieldError(FILE, "is required"),))
     return File(
         form.spool,
-        form.name or FILE,
+        form.name,
         form.content_type,
         form.fields.get("user_id"),
         form.fields.get("app_id", DEFAULT_PART),

@@ -60,7 +60,7 @@ async def _silent(app: App) -> dict[str, str]:
 async def _behind(app: App) -> dict[str, str]:
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
-            seconds = await app.projector.measure()
+            seconds = await app.projector.lag()
     except (Unavailable, TimeoutError):
         return {"worker": "it is not known how far the graph is behind"}
     return {"worker": f"the graph is {seconds:,.0f} s behind"} if seconds > LAG_SECONDS else {}

@@ -9,7 +9,7 @@ built again, in other steps, is the same.
 import asyncio
 import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -39,6 +39,7 @@ MAX_BATCH_BYTES = 16 << 20
 INFERENCE_WINDOW_EVENTS = 50
 MAX_MEASURED_WORKSPACES = 20
 BUSY_SECONDS = 0.05
+LAG_KNOWN_SECONDS = 5.0
 
 _SQL = load("whence.graph")
 _STRUCTURE = ("project_timeline", "project_parents", "project_arrivals", "project_inferred")
@@ -54,6 +55,8 @@ class Projector:
         self._ledger = ledger
         self._clock = clock
         self._embedder = embedder
+        self._measuring = asyncio.Lock()
+        self._lag: tuple[datetime, float] | None = None
         self._projected = Counter("whence_projected_events", "Events that the graph has taken in", registry=registry)
         self._aside = Counter("whence_set_aside_events", "Events that the graph could not take in", registry=registry)
         self._lag_events = Gauge(
@@ -79,6 +82,14 @@ class Projector:
         seconds = max(((now - since).total_seconds() for since in oldest if since), default=0.0)
         self._lag_seconds.set(seconds)
         return seconds
+
+    async def lag(self) -> float:
+        """The same age, asked for once in a while, however often and by however many at once it is wanted."""
+        async with self._measuring:
+            now = self._clock()
+            if self._lag is None or not self._lag[0] <= now < self._lag[0] + timedelta(seconds=LAG_KNOWN_SECONDS):
+                self._lag = (now, await self.measure())
+            return self._lag[1]
 
     def forget_measures(self) -> None:
         """What cannot be known must not look as it did when it could."""

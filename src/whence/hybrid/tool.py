@@ -1,7 +1,7 @@
 """The tool `memory`, by which a model edits curated memory: a schema, and a call, for whatever framework.
 
-A refusal is an answer that the model can act upon, with all that is there. It changes files only, and no prompt of the
-run that is going on.
+A refusal is an answer that the model can act upon, with all that is there, and so is a failure, without. It changes
+files only, and no prompt of the run that is going on.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from whence.errors import SetupError
 from whence.hybrid.curated import Changed, CuratedMemory, Kept, NotCurated, Target
 from whence.hybrid.entries import flags_of
 
@@ -60,6 +61,10 @@ class MemoryTool:
             changed = self._done(asked)
         except NotCurated as error:
             return {"ok": False, "error": error.detail, **_there(error.kept)}
+        except SetupError as error:
+            return {"ok": False, "error": error.detail}
+        except OSError as error:
+            return {"ok": False, "error": f"the notes cannot be read or written: {error.strerror}"}
         answer = {"ok": True, "is_changed": changed.is_changed, "entry": changed.entry, **_there(changed.kept)}
         flags = flags_of(changed.entry) if asked.action != "remove" else ()
         return answer | ({"flags": list(flags)} if flags else {})

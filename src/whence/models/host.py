@@ -22,6 +22,8 @@ from whence.errors import SetupError, Unavailable
 
 MAX_ANSWER_BYTES = 32 << 20
 CALL_SECONDS = 20.0
+ANSWER_SECONDS = 60.0
+"""For an answer to be complete, however steadily it comes."""
 CONNECT_SECONDS = 5.0
 MAX_CALLS = 4
 """For the same texts: the first, and those after a failure that may pass."""
@@ -111,6 +113,7 @@ class Host:
     def _post(self, body: bytes, deadline: float | None) -> tuple[int, bytes, float | None]:
         """The status, the answer, and how long the server asks to be left alone."""
         answer = bytearray()
+        until = time.monotonic() + ANSWER_SECONDS
         with self._http().stream("POST", self._url, content=body, timeout=_timeout(deadline)) as response:
             if response.status_code == HTTPStatus.OK:
                 for part in response.iter_bytes():
@@ -119,6 +122,8 @@ class Host:
                         said = "answers with more than it was asked for"
                         raise self.failed(f"{said}: see the setting {self._api.setting}_url")
                     _timeout(deadline)
+                    if time.monotonic() > until:
+                        raise httpx.ReadTimeout("the answer does not end")
             return response.status_code, bytes(answer), _pause(response.headers.get("Retry-After"))
 
     def _told(self, status: int) -> str:

@@ -24,7 +24,7 @@ from whence.documents import Chunk, Document, Unreadable
 from whence.documents.kinds import Kind, kind_of
 from whence.documents.process import Readers
 from whence.errors import FieldError, InvalidInput, NotFound, Overloaded, SetupError, Unavailable, UnsupportedMedia
-from whence.identity import Principal
+from whence.identity import Principal, check_user_id
 from whence.ledger import Ledger
 from whence.ledger.append import lock_head
 from whence.ledger.effects import OwnEvent
@@ -41,7 +41,8 @@ from whence.wire import Event, Location, Remember, Resource, ResourcePage
 
 DOCUMENTS: Final = "documents"
 """The profile of what documents say."""
-SCHEME: Final = "resource://"
+RESOURCE_SCHEME: Final = "resource://"
+"""Stands in `whence.session_touch` too."""
 BATCH_CHUNKS = 250
 PROCESSED_AT_ONCE = 2
 MAX_RECEIVED_AT_ONCE = 32
@@ -49,6 +50,8 @@ MAX_RECEIVED_AT_ONCE = 32
 TAKEN_SECONDS = 20
 """After so long without a word, a file is taken to be left, and another process takes it up."""
 BEAT_SECONDS = 5.0
+MAX_ATTEMPTS = 5
+"""To read a file. One that comes to no end in so many has failed."""
 MAX_NAME_CHARACTERS = 200
 MAX_TYPE_CHARACTERS = 128
 _BETWEEN: Final = len(b"\n\n")
@@ -119,17 +122,17 @@ class Resources:
     async def _add(self, principal: Principal, file: File, on_progress: Progress) -> tuple[Resource, bool]:
         owner = owner_of(principal, file.user_id, DOCUMENTS, self._profile)
         assert owner is not None
+        check_user_id(owner)
         agent = agent_of(file.app_id, file.project_id)
         file.spool.check()
         kind = _kind(file)
         same = {"workspace_id": principal.workspace_id, "owner": owner, "agent": agent, "sha256": file.spool.sha256}
-        async with self._database.transaction(Scope(principal.workspace_id)) as tx:
+        async with self._database.transaction(Scope(principal.workspace_id, owner)) as tx:
             known = await _of_bytes(tx, same)
         if known is None:
             resource_id = uuid4()
-            known = await self._store(
-                _added(principal, file, owner, agent, resource_id, self._name(file), self._clock), file, same
-            )
+            own = _added(principal, file, owner, agent, resource_id, self._name(file), self._clock)
+            known = await self._store(own, file, kind, same)
             if known.resource_id == resource_id:
                 self._begin(principal.workspace_id, known, agent, kind, file.spool, on_progress)
                 return known, True
@@ -145,13 +148,13 @@ class Resources:
         cleaned, ending = (sanitise(part, self._profile.sanitise).text for part in (stem, dot + suffix))
         return cleaned[: MAX_NAME_CHARACTERS - len(ending)] + ending[-MAX_NAME_CHARACTERS:] or "file"
 
-    async def _store(self, own: OwnEvent, file: File, same: dict[str, str]) -> Resource:
+    async def _store(self, own: OwnEvent, file: File, kind: Kind, same: dict[str, str]) -> Resource:
         """The file and the event that adds it, unless the same bytes were added meanwhile: then those."""
         workspace_id, owner, resource_id = same["workspace_id"], same["owner"], own.event.event_id
         key = (await self._ledger.keys.ensure(workspace_id, {owner}))[owner]
         try:
             async with self._database.transaction(Scope(workspace_id)) as tx:
-                await self._store_parts(tx, file.spool, same, resource_id, key)
+                await self._store_parts(tx, file.spool, kind, same, resource_id, key)
                 # Only now, because nobody can append until this commits.
                 await lock_head(tx, workspace_id)
                 if (known := await _of_bytes(tx, same)) is not None:
@@ -164,10 +167,10 @@ class Resources:
             self._ledger.keys.forget(workspace_id, owner)
             raise Unavailable("the user was erased just now: try again") from error
         self._ledger.heads.moved(workspace_id, position)
-        return await self.get(Scope(workspace_id), resource_id)
+        return await self.get(Scope(workspace_id, owner), resource_id)
 
     async def _store_parts(
-        self, tx: Tx, spool: Spool, same: dict[str, str], resource_id: UUID, key: SubjectKey
+        self, tx: Tx, spool: Spool, kind: Kind, same: dict[str, str], resource_id: UUID, key: SubjectKey
     ) -> None:
         until = self._clock() + timedelta(seconds=TAKEN_SECONDS)
         for part, plain in enumerate(spool.parts()):
@@ -179,6 +182,7 @@ class Resources:
                 "part": part,
                 "ciphertext": sealed.ciphertext,
                 "taken_until": until if part == 0 else None,
+                "kind": kind if part == 0 else None,
             }
             await tx.execute(_SQL["add_part"], values)
 
@@ -281,12 +285,22 @@ class Resources:
             row = await (await tx.execute(_SQL["take"], values)).fetchone()
         if row is None:
             return False
-        found = await self._find(scope, row[0])
+        resource_id, kind, attempts = row
+        found = await self._find(scope, resource_id)
         work = _Work(workspace_id, found, agent_of(found.app_id, found.project_id))
-        with Spool() as spool:
-            await self._restore(work, spool)
-            kind = kind_of(spool.file, found.name, found.declared_type)
-            await self._process(work, kind, spool, unseen)
+        if attempts > MAX_ATTEMPTS:
+            reason = f"the file could not be read in {MAX_ATTEMPTS} attempts"
+            await self._end(work, {"status": "failed", "reason": reason})
+            return True
+        try:
+            with Spool() as spool:
+                await self._restore(work, spool)
+                await self._process(work, kind, spool, unseen)
+        except (Unavailable, asyncio.CancelledError):
+            with suppress(Unavailable):
+                async with self._database.transaction(scope) as tx:
+                    await tx.execute(_SQL["not_counted"], scope.values(resource_id=resource_id))
+            raise
         return True
 
     async def _restore(self, work: "_Work", spool: Spool) -> None:
@@ -321,9 +335,11 @@ class Resources:
                 await asyncio.sleep(BEAT_SECONDS)
                 until = self._clock() + timedelta(seconds=TAKEN_SECONDS)
                 values = {"workspace_id": work.workspace_id, "resource_id": work.found.resource_id, "until": until}
-                with suppress(Unavailable):
+                try:
                     async with self._database.transaction(Scope(work.workspace_id)) as tx:
                         await tx.execute(_SQL["go_on"], values)
+                except Exception as error:
+                    tell_failure("word of a reader of a resource", error, workspace=work.workspace_id)
 
         beating = asyncio.create_task(beat())
         try:
@@ -486,7 +502,7 @@ def _kind(file: File) -> Kind:
 def _added(
     principal: Principal, file: File, owner: str, agent: str, resource_id: UUID, name: str, clock: Clock
 ) -> OwnEvent:
-    uri = f"{SCHEME}{quote(owner, safe='@')}/{resource_id}"
+    uri = f"{RESOURCE_SCHEME}{quote(owner, safe='@')}/{resource_id}"
     if len(uri) > MAX_IDENTIFIER_CHARACTERS:
         raise refused("user_id", "is too long to be a part of the URI of a resource")
     declared = "".join(sign for sign in file.declared_type or "" if sign.isprintable())[:MAX_TYPE_CHARACTERS]

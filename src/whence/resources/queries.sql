@@ -39,8 +39,8 @@ SELECT c.memory_id FROM whence.resource_chunks c
 WHERE c.workspace_id = %(workspace_id)s AND c.resource_id = %(resource_id)s;
 
 -- name: add_part
-INSERT INTO whence.resource_uploads (workspace_id, resource_id, part, user_id, ciphertext, taken_until)
-VALUES (%(workspace_id)s, %(resource_id)s, %(part)s, %(owner)s, %(ciphertext)b, %(taken_until)s);
+INSERT INTO whence.resource_uploads (workspace_id, resource_id, part, user_id, ciphertext, taken_until, kind)
+VALUES (%(workspace_id)s, %(resource_id)s, %(part)s, %(owner)s, %(ciphertext)b, %(taken_until)s, %(kind)s);
 
 -- name: part_of
 SELECT u.ciphertext FROM whence.resource_uploads u
@@ -48,13 +48,18 @@ WHERE u.workspace_id = %(workspace_id)s AND u.resource_id = %(resource_id)s AND 
 
 -- name: take
 -- The next file that nobody is at.
-UPDATE whence.resource_uploads u SET taken_until = %(until)s
+UPDATE whence.resource_uploads u SET taken_until = %(until)s, attempts = u.attempts + 1
 WHERE u.workspace_id = %(workspace_id)s AND u.part = 0 AND u.resource_id = (
     SELECT w.resource_id FROM whence.resource_uploads w
     WHERE w.workspace_id = %(workspace_id)s AND w.taken_until < %(now)s
     ORDER BY w.taken_until LIMIT 1 FOR UPDATE SKIP LOCKED
 )
-RETURNING u.resource_id;
+RETURNING u.resource_id, u.kind, u.attempts;
+
+-- name: not_counted
+-- An attempt that did not fail because of the file.
+UPDATE whence.resource_uploads u SET attempts = u.attempts - 1
+WHERE u.workspace_id = %(workspace_id)s AND u.resource_id = %(resource_id)s AND u.part = 0;
 
 -- name: go_on
 UPDATE whence.resource_uploads u SET taken_until = %(until)s

@@ -38,8 +38,7 @@ class Spool:
 
     def check(self) -> None:
         if self.size > MAX_FILE_BYTES:
-            message = f"is larger than {MAX_FILE_BYTES >> 20} MiB: add it in parts"
-            raise TooLarge(f"file: {message}", (FieldError("file", message),))
+            raise too_large()
         self.file.flush()
 
     @property
@@ -50,3 +49,8 @@ class Spool:
         self.file.seek(0)
         while part := self.file.read(PART_BYTES):
             yield part
+
+
+def too_large() -> TooLarge:
+    message = f"is larger than {MAX_FILE_BYTES >> 20} MiB: add it in parts"
+    return TooLarge(f"file: {message}", (FieldError("file", message),))

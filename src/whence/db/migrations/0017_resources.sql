@@ -56,12 +56,16 @@ CREATE TABLE whence.resource_uploads (
     user_id text NOT NULL,
     ciphertext bytea NOT NULL,
     taken_until timestamptz,
+    kind text,
+    attempts integer NOT NULL DEFAULT 1,
     CONSTRAINT resource_uploads_pkey PRIMARY KEY (workspace_id, resource_id, part)
 );
 ALTER TABLE whence.resource_uploads ALTER COLUMN ciphertext SET STORAGE EXTERNAL;
 CREATE INDEX resource_uploads_waiting ON whence.resource_uploads (taken_until, workspace_id) WHERE taken_until IS NOT NULL;
 COMMENT ON COLUMN whence.resource_uploads.taken_until IS
     'Of the first part: until then, whoever reads the file has said to be at it.';
+COMMENT ON COLUMN whence.resource_uploads.kind IS 'Of the first part: what the file is, as it was seen when it came.';
+COMMENT ON COLUMN whence.resource_uploads.attempts IS 'Of the first part: how often somebody began to read it.';
 
 DO $$
 DECLARE
@@ -113,6 +117,24 @@ BEGIN
     RETURN '{}';
 END $$;
 
+-- All of its parts, at once; returns how many there were.
+CREATE FUNCTION whence.forget_chunks(in_workspace text, in_resource uuid, at timestamptz) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    gone uuid[];
+BEGIN
+    WITH removed AS (
+        DELETE FROM whence.resource_chunks c
+        WHERE c.workspace_id = in_workspace AND c.resource_id = in_resource
+        RETURNING c.memory_id
+    )
+    SELECT array_agg(memory_id) INTO gone FROM removed;
+    UPDATE whence.memories m SET deleted_at = at
+    WHERE m.workspace_id = in_workspace AND m.memory_id = ANY (gone) AND m.deleted_at IS NULL;
+    RETURN coalesce(cardinality(gone), 0);
+END $$;
+
+-- Of what failed in the middle, nothing is left to be found.
 CREATE FUNCTION whence.effect_end_resource(in_workspace text, at_position bigint, at timestamptz, document jsonb)
 RETURNS jsonb
 LANGUAGE plpgsql AS $$
@@ -121,6 +143,9 @@ BEGIN
         content_type = document->>'content_type', chunks = coalesce((document->>'chunks')::integer, 0),
         refused = coalesce((document->>'refused')::integer, 0), processed_at = at
     WHERE r.workspace_id = in_workspace AND r.resource_id = (document->>'resource_id')::uuid AND r.status = 'processing';
+    IF FOUND AND document->>'status' = 'failed' THEN
+        PERFORM whence.forget_chunks(in_workspace, (document->>'resource_id')::uuid, at);
+    END IF;
     DELETE FROM whence.resource_uploads u
     WHERE u.workspace_id = in_workspace AND u.resource_id = (document->>'resource_id')::uuid;
     RETURN '{}';
@@ -131,21 +156,13 @@ CREATE FUNCTION whence.effect_delete_resource(in_workspace text, at_position big
 RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
-    gone uuid[];
+    forgotten integer := whence.forget_chunks(in_workspace, (document->>'resource_id')::uuid, at);
 BEGIN
-    WITH removed AS (
-        DELETE FROM whence.resource_chunks c
-        WHERE c.workspace_id = in_workspace AND c.resource_id = (document->>'resource_id')::uuid
-        RETURNING c.memory_id
-    )
-    SELECT array_agg(memory_id) INTO gone FROM removed;
-    UPDATE whence.memories m SET deleted_at = at
-    WHERE m.workspace_id = in_workspace AND m.memory_id = ANY (gone) AND m.deleted_at IS NULL;
     UPDATE whence.resources r SET deleted_at = at
     WHERE r.workspace_id = in_workspace AND r.resource_id = (document->>'resource_id')::uuid AND r.deleted_at IS NULL;
     DELETE FROM whence.resource_uploads u
     WHERE u.workspace_id = in_workspace AND u.resource_id = (document->>'resource_id')::uuid;
-    RETURN jsonb_build_object('forgotten', coalesce(cardinality(gone), 0));
+    RETURN jsonb_build_object('forgotten', forgotten);
 END $$;
 
 -- What is told of a place in a document is content, and goes with the text that stands there.
