@@ -18,11 +18,13 @@ MIN_ECHO_CHARACTERS = 24
 CUT = "[…]"
 """Stands where a text came back inside a message."""
 
-_BEFORE = r"(?:(?<=^)|(?<=[\s\"'“”‘’«»(\[{:>*_`-]))"
-_AFTER = r"(?=$|\s*$|\s*\n|[\"'“”‘’«»)\]}<*_`]|[.!?;,:](?:\s|$|[\"'”’»)]))"
-_BRACKETS = re.compile(r"\[[^\]]*\]|\([^)]*\)")
+_BEFORE = frozenset("\"'“”‘’«»([{:>*_`-")
+_AFTER = re.compile(r"\s*\Z|\s*\n|[\"'“”‘’«»)\]}<*_`]|[.!?;,:](?:\s|\Z|[\"'”’»)])")
+_BRACKETS = re.compile(r"\[[^\[\]]{0,200}\]|\([^()]{0,200}\)")
 _LABEL = re.compile(r"^[\s>*•#-]*(?:\d+[.)])?\s*(?:[\w .#/-]{0,40}:)?")
 _WORD = re.compile(r"\w")
+# A sign with the marks that are put on it, and the parts of a Korean syllable: one sign where texts are compared.
+_TOGETHER = re.compile(r".[\u0300-\u036f\u1160-\u11ff\u3099\u309a]*", re.DOTALL)
 _ENDS = (".", "!", "?", "…", '"', "'", "”", "’")
 
 
@@ -56,20 +58,70 @@ class Echoes:
         if len(plain) < MIN_ECHO_CHARACTERS or (role == "user" and plain in self._queries):
             return Left(text, ())
         found = [(known, each) for known, each in self._given if known in plain]
-        recalled: list[UUID] = []
-        for known, each in found:
-            if known == plain:
-                return Left("", (each.memory_id,))
-            text, count = _pattern(each.text).subn(CUT, text)
-            if count:
-                recalled.append(each.memory_id)
-        return Left(_without_labels(text), tuple(recalled)) if recalled else Left(text, ())
+        if not found:
+            return Left(text, ())
+        if found[0][0] == plain:
+            return Left("", (found[0][1].memory_id,))
+        placed = _Placed(text)
+        recalled = tuple(each.memory_id for known, each in found if placed.cut(known, each.text))
+        return Left(_without_labels(placed.left()), recalled) if recalled else Left(text, ())
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    words = r"\s+".join(map(re.escape, text.split()))
-    after = "" if text.rstrip().endswith(_ENDS) else _AFTER
-    return re.compile(f"{_BEFORE}{words}{after}", re.IGNORECASE)
+class _Placed:
+    """A text as texts are compared, where each sign knows its place: what is looked for is never made a pattern, which
+    would be kept beyond an erasure."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        signs: list[str] = []
+        is_parted = False
+        for found in _TOGETHER.finditer(text):
+            sign = normal(found[0])
+            if not sign:
+                # Space counts once, and only between what is seen. What is not seen at all does not count.
+                is_parted = is_parted or any(each.isspace() for each in found[0])
+                continue
+            if is_parted and signs:
+                self._add(signs, " ", self._ends[-1], found.start())
+            is_parted = False
+            self._add(signs, sign, *found.span())
+        self._plain = "".join(signs)
+        self._cut: list[tuple[int, int]] = []
+        self._taken = bytearray(len(text))
+
+    def _add(self, signs: list[str], sign: str, start: int, end: int) -> None:
+        signs.append(sign)
+        self._starts += [start] * len(sign)
+        self._ends += [end] * len(sign)
+
+    def cut(self, known: str, text: str) -> bool:
+        """Takes it out wherever it stands by itself; says whether it did."""
+        is_ended = text.rstrip().endswith(_ENDS)
+        before = len(self._cut)
+        at = self._plain.find(known)
+        while at >= 0:
+            start, end = self._starts[at], self._ends[at + len(known) - 1]
+            if self._is_apart(start, end, is_ended) and self._taken.find(1, start, end) < 0:
+                self._cut.append((start, end))
+                self._taken[start:end] = b"\x01" * (end - start)
+            # Past it in any case, so that what repeats itself is read once.
+            at = self._plain.find(known, at + len(known))
+        return len(self._cut) > before
+
+    def _is_apart(self, start: int, end: int, is_ended: bool) -> bool:
+        if start and not self._text[start - 1].isspace() and self._text[start - 1] not in _BEFORE:
+            return False
+        return is_ended or _AFTER.match(self._text, end) is not None
+
+    def left(self) -> str:
+        parts: list[str] = []
+        last = 0
+        for start, end in sorted(self._cut):
+            parts += (self._text[last:start], CUT)
+            last = end
+        return "".join((*parts, self._text[last:]))
 
 
 def _without_labels(text: str) -> str:

@@ -4,6 +4,7 @@ By rules, or by a language model where a setting names one. Whatever finds it, a
 word for word in a message of the user's own is none.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol
@@ -79,7 +80,11 @@ class ByRules:
         return False
 
     async def extract(self, heard: Sequence[Heard]) -> Extraction:
-        return Extraction([Drawn(each, found) for each in heard for found in rules.statements(each.text)], [])
+        drawn: list[Drawn] = []
+        for each in heard:
+            # Beside the event loop, one at a time: others should not wait for all of them.
+            drawn += [Drawn(each, found) for found in await asyncio.to_thread(list, rules.statements(each.text))]
+        return Extraction(drawn, [])
 
 
 _Short = Annotated[str, Meta(min_length=1, max_length=200)]
