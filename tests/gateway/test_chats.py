@@ -246,6 +246,7 @@ def test_what_cannot_be_added_is_refused_by_its_field_and_nothing_is_stored(
         ({"top_k": 101}, "top_k"),
         ({"query": "x" * 200_001}, "query"),
         ({"conversation_id": "x" * 300}, "conversation_id"),
+        ({"scope": ["current_chat"], "conversation_id": "x" * 252}, "conversation_id"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_by_its_field(ann: Gateway, change: dict[str, Any], field: str) -> None:
@@ -280,6 +281,14 @@ def test_scopes_are_searched_together_and_each_result_says_of_which_it_is(ann: G
     }
     [result] = ann.search("green boat", scope=["resources"])
     assert (result["resource_uri"], result["trust"]) == ("resource://ann/r1", "document")
+
+
+def test_a_chat_is_found_by_its_whole_name_only(ann: Gateway) -> None:
+    for name in ("a", "a*", "ab"):
+        ann.add(message(f"The lamp of {name}"), session_id=f"chat:{name}")
+    for name in ("a", "a*", "ab"):
+        assert ann.texts("lamp", scope=["current_chat"], conversation_id=name) == [f"The lamp of {name}"]
+    assert ann.texts("lamp", scope=["current_chat", "resources"], conversation_id="*") == []
 
 
 def test_partitions_and_users_never_meet(ann: Gateway, bob: Gateway) -> None:

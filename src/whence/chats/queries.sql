@@ -40,3 +40,19 @@ WHERE s.workspace_id = %(workspace_id)s AND s.source = %(memory_id)s::text AND s
       AND (o.role <> 'memory' OR (k.deleted_at IS NULL AND k.superseded_at IS NULL))
 )
 ORDER BY m.position;
+
+-- name: still_said
+-- Which of these memories are neither deleted nor overridden.
+SELECT m.memory_id FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(user_id)s AND m.memory_id = ANY (%(ids)s::uuid[])
+  AND m.deleted_at IS NULL AND m.superseded_at IS NULL;
+
+-- name: state_of
+-- Whether a memory was deleted, and what has taken its place.
+SELECT m.deleted_at, m.superseded_by FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(user_id)s AND m.memory_id = %(memory_id)s;
+
+-- name: held_by
+-- The memory that holds what an event told.
+SELECT t.memory_id, t.position FROM whence.memory_tellings t
+WHERE t.workspace_id = %(workspace_id)s AND t.user_id = %(user_id)s AND t.event_id = %(event_id)s;
