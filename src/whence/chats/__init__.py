@@ -4,6 +4,7 @@ messages    from a message to what is remembered of it
 echo        what comes back of what was recalled
 extraction  facts with the words that say so: by rules, or by a model
 rules       what people say about themselves in so many words
+results     from the hits of a recall to what a search answers
 """
 
 import asyncio
@@ -16,9 +17,10 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from whence.chats.echo import MIN_ECHO_CHARACTERS, Echoes, Given, Left
+from whence.chats.echo import MIN_ECHO_CHARACTERS, Echoes, Given, Left, Recalled
 from whence.chats.extraction import Drawn, Extractor, Heard
 from whence.chats.messages import Marker, Said, piece_ids, pieces, read, refused, remembered
+from whence.chats.results import RESOURCE, results_of
 from whence.clock import Clock
 from whence.db import Database, Tx
 from whence.db.queries import load
@@ -40,7 +42,6 @@ from whence.wire import (
     ExtractedFact,
     Fact,
     Flushed,
-    Hit,
     Message,
     MessageResult,
     Overridden,
@@ -48,13 +49,11 @@ from whence.wire import (
     Remember,
     Searched,
     SearchMeta,
-    SearchResult,
     SearchScope,
     StoredMemory,
 )
 
 CHAT: Final = "chat:"
-RESOURCE: Final = "resource://"
 MAX_MESSAGES = 500
 MAX_RESULTS = 100
 RECENT_RECALLS = 20
@@ -304,7 +303,7 @@ class Chats:
         if not sealed:
             return Echoes((), ())
         contents = await self._ledger.opened(scope, sealed)
-        recalls = [msgspec.json.decode(content.body, type=_Recalled) for content in contents if content.body]
+        recalls = [msgspec.json.decode(content.body, type=Recalled) for content in contents if content.body]
         recalls.reverse()
         ids = list(dict.fromkeys(hit.memory_id for recall in recalls for hit in recall.hits))[:MAX_GIVEN]
         values = scope.values(agent=chat.agent, ids=ids, least=MIN_ECHO_CHARACTERS)
@@ -345,7 +344,7 @@ class Chats:
         )
         found = await self._recaller.recall(principal, asked)
         return Searched(
-            [_result(hit, _scope_of(hit, scopes, chat)) for hit in _said_once(found.hits)],
+            results_of(found.hits, scopes, chat),
             SearchMeta(
                 found.recall_id,
                 found.meta.query_ms,
@@ -562,21 +561,6 @@ class Chats:
         return known is not None and normal(known) == normal(statement.ends or "")
 
 
-class _Asked(msgspec.Struct):
-    query: str = ""
-
-
-class _RecalledHit(msgspec.Struct):
-    memory_id: UUID
-
-
-class _Recalled(msgspec.Struct):
-    """What counts in the payload of a recall."""
-
-    asked: _Asked
-    hits: list[_RecalledHit]
-
-
 def check_chat(session_id: str) -> None:
     if not session_id.startswith(CHAT) or not session_id.removeprefix(CHAT).strip():
         raise refused("session_id", "must be `chat:` and the id of a conversation")
@@ -598,45 +582,6 @@ def _learnt(chat: Chat, drawn: Drawn, fact_id: UUID) -> Remember:
         derived_from=(heard.memory_id,),
         byte_range=drawn.byte_range,
         memory_id=fact_id,
-    )
-
-
-def _said_once(hits: Sequence[Hit]) -> list[Hit]:
-    """What is drawn from a message that is a hit itself says nothing more: it comes after all else."""
-    found = {hit.memory_id for hit in hits}
-    again = {
-        hit.memory_id
-        for hit in hits
-        if hit.kind == "semantic" and any(source.event_id in found for source in hit.provenance[1:])
-    }
-    return sorted(hits, key=lambda hit: hit.memory_id in again)
-
-
-def _scope_of(hit: Hit, scopes: Sequence[SearchScope], chat: str) -> SearchScope:
-    """The narrowest of those that were asked for."""
-    if "current_chat" in scopes and hit.session_id == chat:
-        return "current_chat"
-    if "resources" in scopes and (hit.session_id or "").startswith(RESOURCE):
-        return "resources"
-    return "all_user_memory"
-
-
-def _result(hit: Hit, scope: SearchScope) -> SearchResult:
-    session_id = hit.session_id or ""
-    return SearchResult(
-        id=hit.memory_id,
-        session_id=hit.session_id,
-        text=hit.text,
-        score=hit.score,
-        source_scope=scope,
-        resource_uri=session_id if session_id.startswith(RESOURCE) else None,
-        timestamp=round(hit.valid_at.timestamp() * 1000),
-        role=hit.role,
-        sender_id=hit.speaker,
-        kind=hit.kind,
-        provenance=hit.provenance,
-        trust=hit.trust,
-        flags=hit.flags,
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from whence.memory.writing import normal
 
 MIN_ECHO_CHARACTERS = 24
@@ -26,6 +28,21 @@ _WORD = re.compile(r"\w")
 # A sign with the marks that are put on it, and the parts of a Korean syllable: one sign where texts are compared.
 _TOGETHER = re.compile(r".[\u0300-\u036f\u1160-\u11ff\u3099\u309a]*", re.DOTALL)
 _ENDS = (".", "!", "?", "…", '"', "'", "”", "’")
+
+
+class _Asked(msgspec.Struct):
+    query: str = ""
+
+
+class _Hit(msgspec.Struct):
+    memory_id: UUID
+
+
+class Recalled(msgspec.Struct):
+    """What counts in the payload of a recall."""
+
+    asked: _Asked
+    hits: list[_Hit]
 
 
 class Given(NamedTuple):
