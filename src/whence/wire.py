@@ -631,7 +631,9 @@ class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     kinds: tuple[Kind, ...] | None = None
     session_id: str | None = None
     sessions: tuple[str, ...] | None = None
-    """Only of one of these; one that ends in `*` stands for all that begin so."""
+    """Only of one of these."""
+    session_prefixes: tuple[str, ...] | None = None
+    """Of one that begins with one of these. Where `sessions` are named too, of either."""
     subject: str | None = None
     predicate: str | None = None
     as_of: AwareTime | None = None
@@ -865,9 +867,11 @@ class Flushed(msgspec.Struct, frozen=True):
     facts: list[ExtractedFact]
     extractor: str
     dropped: list[str]
-    """Why what a model said was not taken."""
+    """Why something that was found was not taken."""
     position: int | None
     """Of the event that marks the boundary, where this call has marked one."""
+    is_more: bool = False
+    """Whether there are messages that were not read yet: flush again."""
 
 
 class SearchResult(msgspec.Struct, frozen=True):
@@ -887,6 +891,8 @@ class SearchResult(msgspec.Struct, frozen=True):
     provenance: tuple["HitSource", ...]
     trust: Role
     flags: tuple["Flag", ...]
+    location: Location | None = None
+    """Where in its document it stands."""
 
 
 class SearchMeta(msgspec.Struct, frozen=True):

@@ -102,9 +102,18 @@ async def test_a_model_that_does_not_answer_is_unavailable(server: Hosted, model
     server.answer = answering({"hello": 1})
     with pytest.raises(Unavailable, match="chat API"):
         await model.answer("", "", {})
-    server.answer = answering(said())
-    await model.answer("", "", {})
-    assert not model.is_failing
+    meanwhile: list[bool] = []
+
+    def answer(body: dict[str, Any], number: int) -> tuple[int, dict[str, str], Any]:
+        meanwhile.append(model.is_failing)
+        return 200, {}, said()
+
+    server.answer = answer
+    for _ in range(2):
+        await model.answer("", "", {})
+        assert not model.is_failing
+    # One that is under way changes nothing.
+    assert meanwhile == [True, False]
 
 
 @pytest.mark.parametrize(

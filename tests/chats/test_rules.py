@@ -1,6 +1,7 @@
 """What is drawn from messages by rules, measured on a labelled set, and what is never drawn."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chat_facts import LABELLED
-from whence.chats.rules import statements
+from whence.chats.rules import MAX_READ_CHARACTERS, MAX_SENTENCE_CHARACTERS, statements
 
 GATEWAY = Path(__file__).parent.parent.parent / "docs" / "reference" / "gateway.md"
 
@@ -43,7 +44,52 @@ def test_quotes_are_places_in_the_message(text: str) -> None:
         assert re.match(r"I|[Mm]y|[Cc]all", quote)
 
 
-def test_a_long_message_takes_no_longer_than_it_should() -> None:
+@pytest.mark.parametrize(
+    "part",
+    [
+        "‘",
+        "“",
+        "«",
+        "'",
+        '"',
+        "`",
+        "‘a b",
+        "“a b ",
+        "and I like tea, ",
+        "and I like tea. ",
+        "I really ",
+        "I like a a a a a a ab ",
+    ],
+)
+def test_twice_as_long_a_message_takes_about_twice_as_long(part: str) -> None:
+    half, whole = (repeated(part, length) for length in (MAX_READ_CHARACTERS // 2, MAX_READ_CHARACTERS))
+    assert seconds_of(whole) < 3 * seconds_of(half) + 0.02
+
+
+def test_twice_as_long_a_sentence_takes_about_twice_as_long() -> None:
+    half, whole = (
+        repeated("and I like tea, ", length) for length in (MAX_SENTENCE_CHARACTERS // 2, MAX_SENTENCE_CHARACTERS)
+    )
+    assert len(list(statements(whole))) == MAX_SENTENCE_CHARACTERS // len("and I like tea, ")
+    assert seconds_of(whole) < 3 * seconds_of(half) + 0.02
+
+
+def test_a_sentence_without_an_end_is_passed_over() -> None:
+    assert drawn("I like tea, " * 400) == set()
     assert drawn("I really " * 20_000) == set()
     assert drawn("I like " + "a " * 10_000) == set()
-    assert drawn('"' * 20_000 + "'" * 20_000) == set()
+
+
+def repeated(part: str, length: int) -> str:
+    return (part * length)[:length]
+
+
+def seconds_of(text: str) -> float:
+    """The least of a few times, as others are at work here too."""
+
+    def once() -> float:
+        started = time.perf_counter()
+        list(statements(text))
+        return time.perf_counter() - started
+
+    return min(once() for _ in range(5))

@@ -246,6 +246,7 @@ def test_what_cannot_be_added_is_refused_by_its_field_and_nothing_is_stored(
         ({"top_k": 101}, "top_k"),
         ({"query": "x" * 200_001}, "query"),
         ({"conversation_id": "x" * 300}, "conversation_id"),
+        ({"scope": ["current_chat"], "conversation_id": "x" * 252}, "conversation_id"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_by_its_field(ann: Gateway, change: dict[str, Any], field: str) -> None:
@@ -280,6 +281,14 @@ def test_scopes_are_searched_together_and_each_result_says_of_which_it_is(ann: G
     }
     [result] = ann.search("green boat", scope=["resources"])
     assert (result["resource_uri"], result["trust"]) == ("resource://ann/r1", "document")
+
+
+def test_a_chat_is_found_by_its_whole_name_only(ann: Gateway) -> None:
+    for name in ("a", "a*", "ab"):
+        ann.add(message(f"The lamp of {name}"), session_id=f"chat:{name}")
+    for name in ("a", "a*", "ab"):
+        assert ann.texts("lamp", scope=["current_chat"], conversation_id=name) == [f"The lamp of {name}"]
+    assert ann.texts("lamp", scope=["current_chat", "resources"], conversation_id="*") == []
 
 
 def test_partitions_and_users_never_meet(ann: Gateway, bob: Gateway) -> None:
@@ -369,16 +378,18 @@ def test_missing_and_foreign_take_the_same_time(ann: Gateway, bob: Gateway) -> N
         assert max(first, second) < 1.5 * min(first, second) + 0.002
 
 
-def test_an_erased_user_begins_anew(ann: Gateway, admin: httpx.Client) -> None:
+def test_an_erased_user_begins_anew(ann: Gateway, admin: httpx.Client, nobody: httpx.Client) -> None:
     told = message("I live in Lyon")
     [memory_id] = ann.add(told)["memory_ids"]
     ann.done("flush", session_id="chat:1")
     assert admin.post("/v1/erasures", json={"subject_id": "ann"}).status_code == 200
-    assert ann.search("Lyon") == []
-    added = ann.add(told)
+    assert ann.call("search", query="Lyon", scope=["all_user_memory"]).status_code == 401
+    anew = made(admin, nobody, "ann")
+    assert anew.search("Lyon") == []
+    added = anew.add(told)
     assert added["status"] == "stored"
     assert added["memory_ids"] != [memory_id]
-    assert ann.done("flush", session_id="chat:1")["status"] == "extracted"
+    assert anew.done("flush", session_id="chat:1")["status"] == "extracted"
 
 
 # No loop

@@ -575,16 +575,20 @@ async def test_only_sessions_that_are_named_or_begin_so_are_searched(app: App, a
     await app.memory.remember(ann, told("The boat of nobody"))
 
     async def found(*sessions: str, **more: Any) -> set[str | None]:
-        hits = (await app.recaller.recall(ann, Recall(query="boat", sessions=sessions, **more))).hits
+        hits = (await app.recaller.recall(ann, Recall(query="boat", sessions=sessions or None, **more))).hits
         return {hit.session_id for hit in hits}
 
     for more in ({}, {"as_of": datetime.now(UTC)}):
         assert await found("chat:1", **more) == {"chat:1"}
-        assert await found("chat:1", "resource://*", **more) == {"chat:1", "resource://ann/a", "resource://ann/b"}
-        assert await found("chat:1*", **more) == {"chat:1", "chat:10"}
+        resources = {"resource://ann/a", "resource://ann/b"}
+        assert await found("chat:1", session_prefixes=("resource://",), **more) == {"chat:1", *resources}
+        assert await found(session_prefixes=("chat:1",), **more) == {"chat:1", "chat:10"}
+        assert await found("chat:1*", **more) == set()
         assert await found("chat:2", **more) == set()
-    newest = (await app.recaller.recall(ann, Recall(sessions=("resource://*",)))).hits
+    newest = (await app.recaller.recall(ann, Recall(session_prefixes=("resource://",)))).hits
     assert [hit.session_id for hit in newest] == ["resource://ann/b", "resource://ann/a"]
     for wrong in ((), ("",), ("x",) * 101):
         with pytest.raises(InvalidInput, match="sessions"):
             await app.recaller.recall(ann, Recall(query="boat", sessions=wrong))
+        with pytest.raises(InvalidInput, match="session_prefixes"):
+            await app.recaller.recall(ann, Recall(query="boat", session_prefixes=wrong))

@@ -4,10 +4,12 @@ messages    from a message to what is remembered of it
 echo        what comes back of what was recalled
 extraction  facts with the words that say so: by rules, or by a model
 rules       what people say about themselves in so many words
+results     from the hits of a recall to what a search answers
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -15,21 +17,23 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from whence.chats.echo import MIN_ECHO_CHARACTERS, Echoes, Given, Left
+from whence.chats.echo import MIN_ECHO_CHARACTERS, Echoes, Given, Left, Recalled
 from whence.chats.extraction import Drawn, Extractor, Heard
-from whence.chats.messages import Marker, Said, first_id, pieces, read, refused, remembered
+from whence.chats.messages import Marker, Said, piece_ids, pieces, read, refused, remembered
+from whence.chats.results import results_of
 from whence.clock import Clock
-from whence.db import Database
+from whence.db import Database, Tx
 from whence.db.queries import load
 from whence.errors import Conflict, InvalidInput, NotFound
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent, Vector
+from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS
 from whence.memory import Memory, unit_of
 from whence.memory.own import Own, check_names, own_event
 from whence.memory.reembed import JOB as REEMBED
-from whence.memory.writing import Draft, draft, event_of, normal
+from whence.memory.writing import MAX_TEXT_CHARACTERS, Draft, check_name, draft, event_of, normal
 from whence.queue import Queue
 from whence.recall import Recaller
 from whence.resources import RESOURCE_SCHEME
@@ -39,7 +43,6 @@ from whence.wire import (
     ExtractedFact,
     Fact,
     Flushed,
-    Hit,
     Message,
     MessageResult,
     Overridden,
@@ -47,7 +50,6 @@ from whence.wire import (
     Remember,
     Searched,
     SearchMeta,
-    SearchResult,
     SearchScope,
     StoredMemory,
 )
@@ -65,9 +67,10 @@ STORED_AT_ONCE = 4
 LARGE_ADD = 20
 """Messages."""
 FLUSHED_AT_ONCE = 500
-"""Messages that are read and marked as read together."""
+"""Messages that one flush reads and marks as read; the rest are for the next."""
 
 _SQL = load("whence.chats")
+_GONE: Final = "the message that says a fact was deleted or overridden meanwhile"
 
 
 class Chat(NamedTuple):
@@ -76,6 +79,8 @@ class Chat(NamedTuple):
     principal: Principal
     agent: str
     session_id: str
+    teller: Principal
+    """Who says what is told in it: the user, or an administrator for the user."""
 
 
 class _Kept(NamedTuple):
@@ -84,6 +89,8 @@ class _Kept(NamedTuple):
     said: Said
     result: MessageResult
     drafts: list[Draft]
+    position: int | None = None
+    """Of what was stored of it before."""
 
 
 class Chats:
@@ -124,26 +131,44 @@ class Chats:
             if len(messages) > LARGE_ADD:
                 await turn.enter_async_context(self._room)
             mark = await self._marker(chat)
-            lefts = await self._lefts(chat, said, mark)
-            kept = await asyncio.to_thread(self._keep, chat, said, lefts, mark)
+            echoes = await self._echoes(chat, said)
+            lefts = await asyncio.to_thread(lambda: [echoes.left_of(each.text, each.message.role) for each in said])
+            before = await self._stored_before(chat, said, lefts, mark)
+            kept = await asyncio.to_thread(self._keep, chat, said, lefts, mark, before)
             return await self._stored(chat, kept)
 
-    async def _lefts(self, chat: Chat, said: Sequence[Said], mark: Marker) -> list[Left]:
-        """What is left of each message without what came back of recalls."""
-        echoes = await self._echoes(chat, said)
-        lefts = await asyncio.to_thread(lambda: [echoes.left_of(each.text, each.message.role) for each in said])
-        # A message that is sent again is no echo of itself.
-        ids = {first_id(each, mark): number for number, each in enumerate(said) if lefts[number].recalled}
-        if ids:
-            async with self._database.transaction(chat.principal.scope) as tx:
-                again = await self._ledger.named(tx, chat.principal.scope, list(ids))
-            for event_id in again:
-                lefts[ids[event_id]] = Left(said[ids[event_id]].text, ())
-        return lefts
+    async def _stored_before(
+        self, chat: Chat, said: Sequence[Said], lefts: Sequence[Left], mark: Marker
+    ) -> dict[int, _Kept]:
+        """Those that are sent again, by their number, where another look at them could find something else: a message
+        is no echo of itself, and one that is cut in pieces now may have been cut elsewhere then."""
+        ids = {
+            number: piece_ids(each, mark)
+            for number, each in enumerate(said)
+            if lefts[number].recalled or len(each.text) > MAX_TEXT_CHARACTERS
+        }
+        if not ids:
+            return {}
+        async with self._database.transaction(chat.principal.scope) as tx:
+            stored = await self._ledger.named(
+                tx, chat.principal.scope, [each for some in ids.values() for each in some]
+            )
+        before: dict[int, _Kept] = {}
+        for number, pieces_then in ids.items():
+            if pieces_then[0] in stored:
+                known = tuple(each for each in pieces_then if each in stored)
+                result = MessageResult("repeated", known, skipped_parts=said[number].skipped)
+                before[number] = _Kept(said[number], result, [], stored[known[-1]].global_position)
+        return before
 
-    def _keep(self, chat: Chat, said: Sequence[Said], lefts: Sequence[Left], mark: Marker) -> list[_Kept]:
+    def _keep(
+        self, chat: Chat, said: Sequence[Said], lefts: Sequence[Left], mark: Marker, before: dict[int, _Kept]
+    ) -> list[_Kept]:
         now = self._clock()
-        return [self._kept(chat, each, left, mark, now) for each, left in zip(said, lefts, strict=True)]
+        return [
+            before.get(number) or self._kept(chat, each, left, mark, now)
+            for number, (each, left) in enumerate(zip(said, lefts, strict=True))
+        ]
 
     def _kept(self, chat: Chat, said: Said, left: Left, mark: Marker, now: datetime) -> _Kept:
         told = MessageResult("no_text", skipped_parts=said.skipped)
@@ -152,34 +177,38 @@ class Chats:
         if not left.text:
             result = msgspec.structs.replace(told, status="echo", memory_ids=left.recalled, recalled=left.recalled)
             return _Kept(said, result, [])
-        _, profile = self._memory.profiles.of(chat.agent)
+        cut = pieces(said, left.text, mark, *self._memory.profiles.of(chat.agent))
         drafts = [
             self._draft(chat, said, remembered(said, piece, chat.agent, chat.session_id, now, left.recalled))
-            for piece in pieces(said, left.text, mark, profile)
+            for piece in cut.pieces
         ]
         if not drafts:
             return _Kept(said, told, [])
-        found: dict[str, int] = {}
+        found = Counter[str](cut.sanitised)
         for drafted in drafts:
-            for category, count in drafted.sanitised.items():
-                found[category] = found.get(category, 0) + count
+            found.update(drafted.sanitised)
         result = msgspec.structs.replace(
             told,
             status="stored",
             memory_ids=tuple(drafted.event_id for drafted in drafts),
             recalled=left.recalled,
-            sanitised=found or None,
+            sanitised=dict(found) or None,
         )
         return _Kept(said, result, drafts)
 
     def _draft(self, chat: Chat, said: Said, request: Remember) -> Draft:
         try:
-            return draft(chat.principal, request, self._memory.profiles)
+            return self._drafted(chat, request)
         except InvalidInput as error:
             # As the sender calls it.
             names = {"text": f"{said.place}.content", "speaker": f"{said.place}.sender_id"}
             wrong = error.errors[0]
             raise refused(names.get(wrong.field, wrong.field), wrong.message) from None
+
+    def _drafted(self, chat: Chat, request: Remember) -> Draft:
+        """The user's, said by whoever tells it."""
+        told = msgspec.structs.replace(request, user_id=chat.principal.user_id)
+        return draft(chat.teller, told, self._memory.profiles)
 
     async def _stored(self, chat: Chat, kept: Sequence[_Kept]) -> Added:
         drafts = {drafted.event_id: drafted for each in kept for drafted in each.drafts}
@@ -197,24 +226,21 @@ class Chats:
             len(kept),
             "stored" if stored else "unchanged",
             list(dict.fromkeys(memory_id for result in results for memory_id in result.memory_ids)),
-            max((outcome.position or 0 for outcome in told.values()), default=None),
+            max(
+                (*(outcome.position or 0 for outcome in told.values()), *(each.position or 0 for each in kept)),
+                default=None,
+            )
+            or None,
             results,
         )
 
-    async def _tell(self, chat: Chat, drafts: Sequence[Draft], beside: Sequence[OwnEvent] = ()) -> dict[UUID, Outcome]:
-        """Stores them and the events beside them, all or none, and says what became of each. What is stored already is
-        a duplicate: ids are made of what is said, under the user's own key, so it can be nothing else."""
-        now, workspace_id = self._clock(), chat.principal.workspace_id
-        vectors = await self._vectors([drafted.text for drafted in drafts])
-        # What it comes from was found among the memories of the same user.
-        events = [
-            event_of(drafted, vector, dict.fromkeys(drafted.request.derived_from, True), now)
-            for drafted, vector in zip(drafts, vectors, strict=True)
-        ]
-        events += beside
+    async def _tell(self, chat: Chat, drafts: Sequence[Draft]) -> dict[UUID, Outcome]:
+        """Stores them, all or none, and says what became of each. What is stored already is a duplicate: ids are made
+        of what is said, under the user's own key, so it can be nothing else."""
+        events = await self._events(drafts)
         if not events:
             return {}
-        outcomes = await self._ledger.record_all(workspace_id, events)
+        outcomes = await self._ledger.record_all(chat.principal.workspace_id, events)
         rejected = next((outcome for outcome in outcomes if outcome.status == "rejected"), None)
         if rejected is not None:
             raise _rejection(rejected)
@@ -224,9 +250,32 @@ class Chats:
             async with self._database.transaction(chat.principal.scope) as tx:
                 stored = await self._ledger.named(tx, chat.principal.scope, again)
             told |= {event_id: Outcome("duplicate", event.global_position) for event_id, event in stored.items()}
-        if drafts and len(again) < len(told) and not self._memory.embedder.is_quick:
-            await self._queue.defer(REEMBED, workspace_id)
+        await self._embed_later(chat, len(events) - len(again))
         return told
+
+    async def _tell_together(self, chat: Chat, make: Callable[[Tx], Awaitable[list[OwnEvent]]]) -> dict[UUID, Outcome]:
+        """Stores what is made while nothing else is stored, and says what became of each."""
+        made: list[OwnEvent] = []
+
+        async def make_and_keep(tx: Tx) -> list[OwnEvent]:
+            made[:] = await make(tx)
+            return made
+
+        outcomes = await self._ledger.record_together(chat.principal.workspace_id, make_and_keep)
+        await self._embed_later(chat, sum(own.effect is not None and own.effect.vector is not None for own in made))
+        return dict(zip((own.event.event_id for own in made), outcomes, strict=True))
+
+    async def _events(self, drafts: Sequence[Draft]) -> list[OwnEvent]:
+        vectors = await self._vectors([drafted.text for drafted in drafts])
+        # What it comes from was found among the memories of the same user.
+        return [
+            event_of(drafted, vector, dict.fromkeys(drafted.request.derived_from, True), self._clock())
+            for drafted, vector in zip(drafts, vectors, strict=True)
+        ]
+
+    async def _embed_later(self, chat: Chat, count: int) -> None:
+        if count and not self._memory.embedder.is_quick:
+            await self._queue.defer(REEMBED, chat.principal.workspace_id)
 
     async def _vectors(self, texts: list[str]) -> list[Vector]:
         if not texts:
@@ -255,7 +304,7 @@ class Chats:
         if not sealed:
             return Echoes((), ())
         contents = await self._ledger.opened(scope, sealed)
-        recalls = [msgspec.json.decode(content.body, type=_Recalled) for content in contents if content.body]
+        recalls = [msgspec.json.decode(content.body, type=Recalled) for content in contents if content.body]
         recalls.reverse()
         ids = list(dict.fromkeys(hit.memory_id for recall in recalls for hit in recall.hits))[:MAX_GIVEN]
         values = scope.values(agent=chat.agent, ids=ids, least=MIN_ECHO_CHARACTERS)
@@ -282,17 +331,23 @@ class Chats:
             raise refused("top_k", f"from 1 to {MAX_RESULTS}")
         if "current_chat" in scopes and conversation_id is None:
             raise refused("conversation_id", "is needed for the scope current_chat")
+        if conversation_id is not None:
+            # Who sends the name of the session means the conversation in it.
+            conversation_id = conversation_id.removeprefix(CHAT)
+            check_name("conversation_id", conversation_id, MAX_IDENTIFIER_CHARACTERS - len(CHAT))
         chat = f"{CHAT}{conversation_id}"
-        check_names(conversation_id=conversation_id)
-        sessions = None
-        if "all_user_memory" not in scopes:
-            sessions = ((chat,) if "current_chat" in scopes else ()) + (
-                (f"{RESOURCE_SCHEME}*",) if "resources" in scopes else ()
-            )
-        asked = Recall(query=query, agent=agent, sessions=sessions, top_k=top_k, as_of=as_of)
+        is_narrow = "all_user_memory" not in scopes
+        asked = Recall(
+            query=query,
+            agent=agent,
+            sessions=(chat,) if is_narrow and "current_chat" in scopes else None,
+            session_prefixes=(RESOURCE_SCHEME,) if is_narrow and "resources" in scopes else None,
+            top_k=top_k,
+            as_of=as_of,
+        )
         found = await self._recaller.recall(principal, asked)
         return Searched(
-            [_result(hit, _scope_of(hit, scopes, chat)) for hit in _said_once(found.hits)],
+            results_of(found.hits, scopes, chat),
             SearchMeta(
                 found.recall_id,
                 found.meta.query_ms,
@@ -307,12 +362,10 @@ class Chats:
     async def override(self, chat: Chat, memory_id: UUID, text: str) -> Overridden:
         """Another text takes the place of a memory, which stays in its history. Facts that only it taught go too."""
         memory = await self._get(chat, memory_id)
+        if memory.fact is not None:
+            raise refused("id", "is a fact that was drawn from a message: override the message, or delete the fact")
         mark = await self._marker(chat)
         new_id = mark.id_of("override", str(memory_id), text)
-        if memory.deleted_at is not None:
-            raise _not_there()
-        if memory.superseded_by not in (None, new_id):
-            raise Conflict("the memory was overridden meanwhile: search again")
         request = Remember(
             agent=chat.agent,
             tier=memory.tier,
@@ -327,27 +380,45 @@ class Chats:
             importance=memory.importance,
             memory_id=new_id,
         )
-        facts = await self._facts_of_only(chat, memory_id)
+        events = await self._events([self._drafted(chat, request)])
         document = {"effect": "override", "memory_id": memory_id, "superseded_by": new_id}
         event_id = mark.id_of("overridden", str(memory_id), text)
         overridden = self._own.event(
             chat.principal, event_id, "memory.overridden", chat.agent, chat.session_id, memory_id
         )
-        drafted = draft(chat.principal, request, self._memory.profiles)
-        beside = [own_event(overridden, document), *(self._forgetting(chat, fact) for fact in facts)]
-        told = await self._tell(chat, [drafted], beside)
-        return Overridden(new_id, memory.session_id, memory_id, facts, told[new_id].position or 0)
+        facts: list[UUID] = []
+
+        async def make(tx: Tx) -> list[OwnEvent]:
+            deleted_at, superseded_by = await self._state(tx, chat, memory_id)
+            if deleted_at is not None:
+                raise _not_there()
+            if superseded_by not in (None, new_id):
+                raise Conflict("the memory was overridden meanwhile: search again")
+            facts[:] = await self._facts_of_only(tx, chat, memory_id)
+            forgetting = [self._forgetting(chat, fact) for fact in facts]
+            # To override it again with the same text changes nothing.
+            return forgetting if superseded_by else [*events, own_event(overridden, document), *forgetting]
+
+        await self._tell_together(chat, make)
+        held_by, position = await self._held_by(chat, new_id)
+        return Overridden(held_by, memory.session_id, memory_id, facts, position)
 
     async def delete(self, chat: Chat, memory_id: UUID) -> Deleted:
         """It is no longer found, nor are facts that only it taught. To delete it again changes nothing."""
         memory = await self._get(chat, memory_id)
-        facts = await self._facts_of_only(chat, memory_id)
-        if memory.deleted_at is None:
-            await self._tell(chat, [], [self._forgetting(chat, each) for each in (memory_id, *facts)])
+        facts: list[UUID] = []
+
+        async def make(tx: Tx) -> list[OwnEvent]:
+            deleted_at, _ = await self._state(tx, chat, memory_id)
+            facts[:] = await self._facts_of_only(tx, chat, memory_id)
+            return [self._forgetting(chat, each) for each in (*(() if deleted_at else (memory_id,)), *facts)]
+
+        await self._tell_together(chat, make)
         return Deleted(memory_id, memory.session_id, facts)
 
     async def _get(self, chat: Chat, memory_id: UUID) -> StoredMemory:
         """One of this chat. What is missing, somebody else's or of another chat is told in the same way."""
+        check_chat(chat.session_id)
         try:
             memory = await self._memory.get(chat.principal.scope, memory_id)
         except NotFound:
@@ -360,11 +431,24 @@ class Chats:
             raise _not_there()
         return memory
 
-    async def _facts_of_only(self, chat: Chat, memory_id: UUID) -> list[UUID]:
+    async def _state(self, tx: Tx, chat: Chat, memory_id: UUID) -> tuple[datetime | None, UUID | None]:
+        """When it was deleted, and what has taken its place."""
+        values = chat.principal.scope.values(memory_id=memory_id)
+        row = await (await tx.execute(_SQL["state_of"], values)).fetchone()
+        if row is None:
+            raise _not_there()
+        return row[0], row[1]
+
+    async def _held_by(self, chat: Chat, event_id: UUID) -> tuple[UUID, int]:
+        """The memory that holds what an event told, where the text was known another one, and the event's position."""
         scope = chat.principal.scope
         async with self._database.transaction(scope) as tx:
-            rows = await (await tx.execute(_SQL["facts_of_only"], scope.values(memory_id=memory_id))).fetchall()
-        return [row[0] for row in rows]
+            row = await (await tx.execute(_SQL["held_by"], scope.values(event_id=event_id))).fetchone()
+        return (row[0], row[1]) if row else (event_id, 0)
+
+    async def _facts_of_only(self, tx: Tx, chat: Chat, memory_id: UUID) -> list[UUID]:
+        values = chat.principal.scope.values(memory_id=memory_id)
+        return [row[0] for row in await (await tx.execute(_SQL["facts_of_only"], values)).fetchall()]
 
     def _forgetting(self, chat: Chat, memory_id: UUID) -> OwnEvent:
         event = self._own.event(chat.principal, uuid4(), "memory.forgotten", chat.agent, chat.session_id, memory_id)
@@ -373,55 +457,68 @@ class Chats:
     # --- flush ------------------------------------------------------------------------------------------------------
 
     async def flush(self, chat: Chat) -> Flushed:
-        """Draws from the chat what it taught since the last time, and marks how far it was read."""
+        """Draws from the chat what it taught since the last time, as much as is read at once, and marks how far."""
         check_chat(chat.session_id)
-        facts: list[ExtractedFact] = []
-        dropped: list[str] = []
-        count, position = 0, None
-        while True:
-            rows = await self._unread(chat)
-            if not rows:
-                break
-            # Outside of any transaction: a model may take its time.
-            heard = [Heard(row[0], row[1], row[2], row[3], row[5]) for row in rows if row[4] == "user" and row[3]]
-            extraction = await self._extractor.extract(heard)
-            learnt, position = await self._learn(chat, rows[-1][0], extraction.drawn)
-            facts += learnt
-            dropped += extraction.dropped
-            count += len(rows)
-            if len(rows) < FLUSHED_AT_ONCE:
-                break
-        status = "extracted" if facts else "no_extraction"
-        return Flushed(status, chat.session_id, count, facts, self._extractor.name, dropped, position)
+        rows = await self._unread(chat)
+        is_more = len(rows) > FLUSHED_AT_ONCE
+        rows = rows[:FLUSHED_AT_ONCE]
+        if not rows:
+            return Flushed("no_extraction", chat.session_id, 0, [], self._extractor.name, [], None, is_more=False)
+        # Outside of any transaction: a model may take its time.
+        heard = [Heard(row[0], row[1], row[2], row[3], row[5]) for row in rows if row[4] == "user" and row[3]]
+        extraction = await self._extractor.extract(heard)
+        if extraction.read < len(heard):
+            is_more = True
+            rows = [row for row in rows if row[1] < heard[extraction.read].position]
+        facts, dropped, position = await self._learn(chat, rows[-1][0], rows[-1][1], extraction.drawn)
+        return Flushed(
+            "extracted" if facts else "no_extraction",
+            chat.session_id,
+            len(rows),
+            facts,
+            self._extractor.name,
+            extraction.dropped + dropped,
+            position,
+            is_more,
+        )
 
     async def _unread(self, chat: Chat) -> list[tuple[Any, ...]]:
+        """What a flush reads, and one more where there is more."""
         scope = chat.principal.scope
-        values = scope.values(agent=chat.agent, session_id=chat.session_id, limit=FLUSHED_AT_ONCE)
+        values = scope.values(agent=chat.agent, session_id=chat.session_id, limit=FLUSHED_AT_ONCE + 1)
         async with self._database.transaction(scope) as tx:
-            row = await (await tx.execute(_SQL["boundary_of"], values)).fetchone()
-            values["after"] = row[0] if row else 0
+            values["after"] = await self._boundary(tx, chat)
             return await (await tx.execute(_SQL["messages_after"], values, binary=True)).fetchall()
 
-    async def _learn(self, chat: Chat, last: UUID, drawn: Sequence[Drawn]) -> tuple[list[ExtractedFact], int | None]:
-        """The facts and the mark, in one transaction. Of two who read the same messages, one has learnt them."""
+    async def _boundary(self, tx: Tx, chat: Chat) -> int:
+        values = chat.principal.scope.values(agent=chat.agent, session_id=chat.session_id)
+        row = await (await tx.execute(_SQL["boundary_of"], values)).fetchone()
+        return row[0] if row else 0
+
+    async def _learn(
+        self, chat: Chat, last: UUID, position: int, drawn: Sequence[Drawn]
+    ) -> tuple[list[ExtractedFact], list[str], int | None]:
+        """The facts and the mark, in one transaction. Of two who read the same messages, one has learnt them. What was
+        drawn from a message that is gone by then is not learnt."""
         mark = await self._marker(chat)
-        held: dict[str, str] = {}
-        drafts: dict[UUID, tuple[Draft, Drawn]] = {}
-        for each in drawn:
-            if each.statement.ends is not None and not await self._did_hold(chat, each, held):
-                continue
-            fact_id = mark.id_of("fact", str(each.heard.memory_id), each.statement.predicate, each.statement.object)
-            try:
-                drafts[fact_id] = (draft(chat.principal, _learnt(chat, each, fact_id), self._memory.profiles), each)
-            except InvalidInput:
-                # It holds what the profile keeps out of memory, or it is longer than a fact may be.
-                continue
-            held[f"{each.heard.speaker} {each.statement.predicate}"] = each.statement.object
+        drafts, dropped = await self._facts(chat, mark, drawn)
+        events = await self._events([drafted for drafted, _ in drafts.values()])
         flush_id = mark.id_of("flush", str(last))
         flushed = self._own.event(chat.principal, flush_id, "memory.flushed", chat.agent, chat.session_id, last)
-        drawn_by = {"extractor": self._extractor.name, "facts": list(drafts)}
-        beside = [own_event(flushed, {"effect": "flush", "event_id": flush_id}, drawn_by)]
-        told = await self._tell(chat, [drafted for drafted, _ in drafts.values()], beside)
+        gone: list[UUID] = []
+
+        async def make(tx: Tx) -> list[OwnEvent]:
+            if await self._boundary(tx, chat) >= position:
+                return []
+            sources = {each.heard.memory_id for _, each in drafts.values()}
+            values = chat.principal.scope.values(ids=list(sources))
+            rows = await (await tx.execute(_SQL["still_said"], values, binary=True)).fetchall()
+            gone.extend(sources - {row[0] for row in rows})
+            learnt = [own for own in events if drafts[own.event.event_id][1].heard.memory_id not in gone]
+            drawn_by = {"extractor": self._extractor.name, "facts": [own.event.event_id for own in learnt]}
+            return [*learnt, own_event(flushed, {"effect": "flush", "event_id": flush_id}, drawn_by)]
+
+        told = await self._tell_together(chat, make)
         facts = [
             ExtractedFact(
                 # Where it was known already, the one that says so.
@@ -432,9 +529,29 @@ class Chats:
                 each.byte_range,
             )
             for fact_id, (drafted, each) in drafts.items()
-            if told[fact_id].status == "accepted"
+            if fact_id in told and told[fact_id].status == "accepted"
         ]
-        return facts, told[flush_id].position if told[flush_id].status == "accepted" else None
+        dropped += [_GONE for _, each in drafts.values() if each.heard.memory_id in gone]
+        return facts, dropped, told[flush_id].position if flush_id in told else None
+
+    async def _facts(
+        self, chat: Chat, mark: Marker, drawn: Sequence[Drawn]
+    ) -> tuple[dict[UUID, tuple[Draft, Drawn]], list[str]]:
+        """What is to be learnt, and why something is not."""
+        held: dict[str, str] = {}
+        drafts: dict[UUID, tuple[Draft, Drawn]] = {}
+        dropped: list[str] = []
+        for each in drawn:
+            if each.statement.ends is not None and not await self._did_hold(chat, each, held):
+                continue
+            fact_id = mark.id_of("fact", str(each.heard.memory_id), each.statement.predicate, each.statement.object)
+            try:
+                drafts[fact_id] = (self._drafted(chat, _learnt(chat, each, fact_id)), each)
+            except InvalidInput:
+                dropped.append("a fact holds what the profile refuses, or is longer than a fact may be")
+                continue
+            held[f"{each.heard.speaker} {each.statement.predicate}"] = each.statement.object
+        return drafts, dropped
 
     async def _did_hold(self, chat: Chat, drawn: Drawn, held: dict[str, str]) -> bool:
         """Whether what is said to be over held until now: who left Lyon may live in Paris already."""
@@ -445,21 +562,6 @@ class Chats:
             page = await self._memory.page(chat.principal.scope, asked, limit=1)
             known = next((memory.fact.object for memory in page.memories if memory.fact), None)
         return known is not None and normal(known) == normal(statement.ends or "")
-
-
-class _Asked(msgspec.Struct):
-    query: str = ""
-
-
-class _RecalledHit(msgspec.Struct):
-    memory_id: UUID
-
-
-class _Recalled(msgspec.Struct):
-    """What counts in the payload of a recall."""
-
-    asked: _Asked
-    hits: list[_RecalledHit]
 
 
 def check_chat(session_id: str) -> None:
@@ -483,45 +585,6 @@ def _learnt(chat: Chat, drawn: Drawn, fact_id: UUID) -> Remember:
         derived_from=(heard.memory_id,),
         byte_range=drawn.byte_range,
         memory_id=fact_id,
-    )
-
-
-def _said_once(hits: Sequence[Hit]) -> list[Hit]:
-    """What is drawn from a message that is a hit itself says nothing more: it comes after all else."""
-    found = {hit.memory_id for hit in hits}
-    again = {
-        hit.memory_id
-        for hit in hits
-        if hit.kind == "semantic" and any(source.event_id in found for source in hit.provenance[1:])
-    }
-    return sorted(hits, key=lambda hit: hit.memory_id in again)
-
-
-def _scope_of(hit: Hit, scopes: Sequence[SearchScope], chat: str) -> SearchScope:
-    """The narrowest of those that were asked for."""
-    if "current_chat" in scopes and hit.session_id == chat:
-        return "current_chat"
-    if "resources" in scopes and (hit.session_id or "").startswith(RESOURCE_SCHEME):
-        return "resources"
-    return "all_user_memory"
-
-
-def _result(hit: Hit, scope: SearchScope) -> SearchResult:
-    session_id = hit.session_id or ""
-    return SearchResult(
-        id=hit.memory_id,
-        session_id=hit.session_id,
-        text=hit.text,
-        score=hit.score,
-        source_scope=scope,
-        resource_uri=session_id if session_id.startswith(RESOURCE_SCHEME) else None,
-        timestamp=round(hit.valid_at.timestamp() * 1000),
-        role=hit.role,
-        sender_id=hit.speaker,
-        kind=hit.kind,
-        provenance=hit.provenance,
-        trust=hit.trust,
-        flags=hit.flags,
     )
 
 

@@ -4,8 +4,10 @@ By rules, or by a language model where a setting names one. Whatever finds it, a
 word for word in a message of the user's own is none.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -23,6 +25,10 @@ MODEL_CHARACTERS = 24_000
 """Of them together; a longer message is shown by its beginning."""
 MODEL_TRIES = 2
 """The answer, and a second one where the first cannot be read."""
+MODEL_PARTS = 10
+"""What a model is shown in one extraction, each part by itself."""
+RULES_CHARACTERS = 400_000
+"""Of all messages that rules look through in one extraction."""
 
 
 class Heard(NamedTuple):
@@ -55,6 +61,8 @@ class Extraction(NamedTuple):
     drawn: list[Drawn]
     dropped: list[str]
     """Why what a model said was not taken; without what it said."""
+    read: int
+    """So many of the messages, from the first on; at least one. The rest are for another time."""
 
 
 class Extractor(Protocol):
@@ -79,7 +87,15 @@ class ByRules:
         return False
 
     async def extract(self, heard: Sequence[Heard]) -> Extraction:
-        return Extraction([Drawn(each, found) for each in heard for found in rules.statements(each.text)], [])
+        drawn: list[Drawn] = []
+        size = 0
+        for number, each in enumerate(heard):
+            size += len(each.text)
+            if number and size > RULES_CHARACTERS:
+                return Extraction(drawn, [], number)
+            # Beside the event loop, one at a time: others should not wait for all of them.
+            drawn += [Drawn(each, found) for found in await asyncio.to_thread(list, rules.statements(each.text))]
+        return Extraction(drawn, [], len(heard))
 
 
 _Short = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -141,7 +157,9 @@ class ByModel:
     async def extract(self, heard: Sequence[Heard]) -> Extraction:
         drawn: list[Drawn] = []
         dropped: list[str] = []
-        for part in _parts(heard):
+        read = 0
+        for part in islice(_parts(heard), MODEL_PARTS):
+            read += len(part)
             found = await self._ask(part)
             if found is None:
                 dropped.append("an answer of the model is not of its schema")
@@ -152,7 +170,7 @@ class ByModel:
                     dropped.append(taken)
                 else:
                     drawn.append(taken)
-        return Extraction(drawn, dropped)
+        return Extraction(drawn, dropped, read)
 
     async def _ask(self, heard: Sequence[Heard]) -> list[_Fact] | None:
         shown = msgspec.json.encode([each.text[:MODEL_CHARACTERS] for each in heard]).decode()

@@ -66,19 +66,31 @@ class Piece(NamedTuple):
     text: str
 
 
-def pieces(said: Said, text: str, mark: "Marker", profile: Profile) -> Iterator[Piece]:
-    """`text` is what is to be remembered of it, which may be less than what was said."""
+class Cut(NamedTuple):
+    """What is to be remembered of a message."""
+
+    pieces: list[Piece]
+    sanitised: dict[str, int]
+    """What was taken out of the whole, which its pieces do not tell."""
+
+
+def pieces(said: Said, text: str, mark: "Marker", name: str, profile: Profile) -> Cut:
+    """`text` is what is to be remembered of it, which may be less than what was said; `name` is that of the profile."""
+    found: dict[str, int] = {}
     if len(text) > MAX_TEXT_CHARACTERS:
         # Before it is cut: what must not be remembered could be cut in two, and pass.
-        text = sanitise(text, profile.sanitise).text
-    for number, piece in enumerate(_cut(text)):
-        if piece.strip():
-            yield Piece(_id_of(said, mark, number), piece)
+        done = sanitise(text, profile.sanitise)
+        if done.refused:
+            what = ", ".join(category.replace("_", " ") for category in done.refused)
+            raise refused(f"{said.place}.content", f"holds what the profile {name} refuses: {what}")
+        text, found = done.text, {**done.found}
+    cut = [Piece(_id_of(said, mark, number), piece) for number, piece in enumerate(_cut(text)) if piece.strip()]
+    return Cut(cut, found)
 
 
-def first_id(said: Said, mark: "Marker") -> UUID:
-    """Of the first piece, by which a message is known that is sent again."""
-    return _id_of(said, mark, 0)
+def piece_ids(said: Said, mark: "Marker") -> list[UUID]:
+    """Of as many pieces as a message can have, by which it is known when it is sent again; it has the first."""
+    return [_id_of(said, mark, number) for number in range(2 * len(said.text) // MAX_TEXT_CHARACTERS + 1)]
 
 
 def _id_of(said: Said, mark: "Marker", number: int) -> UUID:

@@ -8,8 +8,8 @@ WHERE r.workspace_id = %(workspace_id)s AND r.user_id = %(user_id)s AND r.agent 
 ORDER BY r.position DESC LIMIT %(limit)s::bigint;
 
 -- name: texts_given
--- Also of what was forgotten since: that somebody sends it back does not make it known again.
-SELECT m.memory_id, m.body FROM whence.memories m
+-- Also of what was forgotten since: that somebody else than the user sends it back does not make it known again.
+SELECT m.memory_id, m.body, m.deleted_at IS NULL AND m.superseded_at IS NULL FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(user_id)s AND m.agent = %(agent)s
   AND m.memory_id = ANY (%(ids)s::uuid[]) AND length(m.body) >= %(least)s;
 
@@ -43,3 +43,19 @@ WHERE s.workspace_id = %(workspace_id)s AND s.source = %(memory_id)s::text AND s
       ) ELSE true END
 )
 ORDER BY m.position;
+
+-- name: still_said
+-- Which of these memories are neither deleted nor overridden.
+SELECT m.memory_id FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(user_id)s AND m.memory_id = ANY (%(ids)s::uuid[])
+  AND m.deleted_at IS NULL AND m.superseded_at IS NULL;
+
+-- name: state_of
+-- Whether a memory was deleted, and what has taken its place.
+SELECT m.deleted_at, m.superseded_by FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(user_id)s AND m.memory_id = %(memory_id)s;
+
+-- name: held_by
+-- The memory that holds what an event told.
+SELECT t.memory_id, t.position FROM whence.memory_tellings t
+WHERE t.workspace_id = %(workspace_id)s AND t.user_id = %(user_id)s AND t.event_id = %(event_id)s;

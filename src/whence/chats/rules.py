@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 NAME: Final = "rules"
 MAX_READ_CHARACTERS = 20_000
 """Of one message."""
+MAX_SENTENCE_CHARACTERS = 4_000
+"""What goes on for longer is a list or a paste, and is passed over."""
 
 
 class Statement(NamedTuple):
@@ -293,10 +295,11 @@ _MAY_BE: Final = re.compile(
     + r"\b",
     re.IGNORECASE,
 )
+# None reads past the next mark that opens, so that each sign is read once, however many are opened and never closed.
 _QUOTED: Final = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*`"
-    r"|“[^”]*”|«[^»]*»|\"[^\"\n]*\"|^>[^\n]*$"
-    r"|(?<!\w)['‘][^'’\n]{3,}['’](?!\w)",
+    r"|“[^“”]*”|«[^«»]*»|\"[^\"\n]*\"|^>[^\n]*$"
+    r"|(?<!\w)['‘][^'‘’\n]{3,}+['’](?!\w)",
     re.DOTALL | re.MULTILINE,
 )
 
@@ -307,24 +310,27 @@ def statements(text: str) -> Iterator[Statement]:
     plain = _QUOTED.sub(lambda found: "\x00" * len(found[0]), text[:MAX_READ_CHARACTERS])
     for sentence in _SENTENCE.finditer(plain):
         said = sentence[0]
-        if _ASKS.search(said):
+        if len(said) > MAX_SENTENCE_CHARACTERS or _ASKS.search(said):
             continue
         at = sentence.start() + len(said) - len(said.lstrip())
         yield from _in_sentence(said.strip(), at)
 
 
 def _in_sentence(said: str, at: int) -> Iterator[Statement]:
-    found: list[tuple[int, int, Statement]] = []
+    may_be = _MAY_BE.search(said)
+    sure = len(said) if may_be is None else may_be.start()
+    found: list[Statement] = []
+    taken = bytearray(len(said))
     for pattern, made in _RULES:
         for match in pattern.finditer(said):
-            if "\x00" in match[0] or _MAY_BE.search(said[: match.start()]):
-                continue
             start, end = match.span()
-            if any(start < other_end and other_start < end for other_start, other_end, _ in found):
+            if start > sure:
+                break
+            if "\x00" in match[0] or taken.find(1, start, end) >= 0:
                 continue
             fact = made(match)
             if fact is not None:
                 predicate, held, says, *over = fact
-                statement = Statement(predicate, held, says, at + start, at + end, over[0] if over else None)
-                found.append((start, end, statement))
-    yield from (statement for _, _, statement in sorted(found, key=lambda each: each[0]))
+                found.append(Statement(predicate, held, says, at + start, at + end, over[0] if over else None))
+                taken[start:end] = b"\x01" * (end - start)
+    yield from sorted(found, key=lambda each: each.start)

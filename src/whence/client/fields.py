@@ -123,6 +123,7 @@ class RecallAsked(TypedDict, total=False):
     kinds: Sequence[Kind] | None
     session_id: str | None
     sessions: Sequence[str] | None
+    session_prefixes: Sequence[str] | None
     subject: str | None
     predicate: str | None
     as_of: datetime | str | None

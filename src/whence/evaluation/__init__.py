@@ -351,7 +351,8 @@ class _Chatted(_Said):
                 for turn, result in zip(batch, added.results, strict=True):
                     for memory_id in result.memory_ids:
                         self._turns.setdefault(memory_id, []).append(turn.turn_id)
-            client.flush(f"chat:{session}", **whose)
+            while client.flush(f"chat:{session}", **whose).is_more:
+                pass
 
     @property
     def _whose(self) -> "Partition":

@@ -99,7 +99,7 @@ async def flush_chat(request: Caller, app: TheApp) -> Flushed:
 async def search_memories(request: Caller, app: TheApp) -> Searched:
     """One ranking over all that the scopes name together."""
     asked = await read_as(request, app.settings.max_body_bytes, SearchMemories)
-    principal = await _principal(request, app, asked)
+    principal = _user_of(await holder(request, app, asked.user_id, asked.user_key), asked)
     agent = agent_of(asked.app_id, asked.project_id)
     return await app.chats.search(
         principal, agent, asked.query, asked.scope, asked.conversation_id, asked.top_k, asked.as_of
@@ -122,13 +122,12 @@ async def delete_memory(request: Caller, app: TheApp) -> Deleted:
 
 
 async def _chat(request: Caller, app: App, asked: _Keyed, session_id: str) -> Chat:
-    principal = await _principal(request, app, asked)
-    return Chat(principal, agent_of(asked.app_id, asked.project_id), session_id)
-
-
-async def _principal(request: Caller, app: App, asked: _Keyed) -> Principal:
-    """Whose chats are meant."""
     sender = await holder(request, app, asked.user_id, asked.user_key)
+    return Chat(_user_of(sender, asked), agent_of(asked.app_id, asked.project_id), session_id, teller=sender)
+
+
+def _user_of(sender: Principal, asked: _Keyed) -> Principal:
+    """Whose chats are meant."""
     if not sender.is_admin:
         if asked.user_id not in (None, sender.user_id):
             raise refused("must be left out or be the user whose key this is")

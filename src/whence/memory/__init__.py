@@ -370,13 +370,14 @@ class Memory:
     def _wanted(self, asked: Recall) -> dict[str, object]:
         check_asked(asked)
         filters = asked.filters or RecallFilters()
+        sessions, beginnings = sessions_of(asked)
         return {
             "agent": asked.agent,
             "tiers": _listed(asked.tiers),
             "kinds": _listed(asked.kinds),
             "session_id": asked.session_id,
-            "sessions": _listed(asked.sessions),
-            "beginnings": beginnings_of(asked),
+            "sessions": sessions,
+            "beginnings": beginnings,
             "subject": asked.subject,
             "subject_key": asked.subject and normal(asked.subject),
             "predicate": asked.predicate,
@@ -630,17 +631,20 @@ def _listed(values: Sequence[str] | None) -> list[str] | None:
     return None if values is None else list(values)
 
 
-def beginnings_of(asked: Recall) -> list[str]:
-    """Those among the sessions that stand for all that begin so."""
-    return [name[:-1] for name in asked.sessions or () if name.endswith("*")]
+def sessions_of(asked: Recall) -> tuple[list[str] | None, list[str]]:
+    """The sessions that are asked for by name, and what others may begin with; None and nothing where any will do."""
+    if asked.sessions is None and asked.session_prefixes is None:
+        return None, []
+    return list(asked.sessions or ()), list(asked.session_prefixes or ())
 
 
 def check_asked(asked: Recall) -> None:
     check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
-    check_names(**{f"sessions[{place}]": name for place, name in enumerate(asked.sessions or ())})
     _check_moments(as_of=asked.as_of, known_at=asked.known_at)
-    if asked.sessions is not None and not 1 <= len(asked.sessions) <= MAX_SESSIONS_ASKED:
-        raise refused("sessions", f"from 1 to {MAX_SESSIONS_ASKED}")
+    for field, names in (("sessions", asked.sessions), ("session_prefixes", asked.session_prefixes)):
+        check_names(**{f"{field}[{place}]": name for place, name in enumerate(names or ())})
+        if names is not None and not 1 <= len(names) <= MAX_SESSIONS_ASKED:
+            raise refused(field, f"from 1 to {MAX_SESSIONS_ASKED}")
     if asked.filters is not None:
         within = asked.filters
         check_names(**{"filters.speaker": within.speaker, "filters.world_id_context": within.world_id_context})

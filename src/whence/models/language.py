@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from pydantic import SecretStr
 
+from whence.errors import Unavailable
 from whence.models.host import Api, Host, Refused
 
 ANSWER_SECONDS = 60.0
@@ -51,8 +52,11 @@ class LanguageModel:
                 "json_schema": {"name": "answer", "strict": True, "schema": schema},
             },
         }
-        self.is_failing = True
-        said = await asyncio.to_thread(self._ask, asked)
+        try:
+            said = await asyncio.to_thread(self._ask, asked)
+        except Unavailable:
+            self.is_failing = True
+            raise
         self.is_failing = False
         return said
 

@@ -25,7 +25,7 @@ from whence.errors import NotFound
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.events import text_problem
-from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, beginnings_of, check_asked, memory_of, quoted, unit_of
+from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, check_asked, memory_of, quoted, sessions_of, unit_of
 from whence.memory.own import Own, check_limit, own_event
 from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import WordLlamaEmbedder
@@ -473,14 +473,16 @@ def _chosen(corpus: Corpus, asked: Recall, among: set[UUID] | None) -> npt.NDArr
     if asked.kinds is not None:
         chosen &= np.isin(corpus.kind.rows, [corpus.known_code("kind", kind) for kind in asked.kinds])
     if asked.session_id is not None:
-        chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, (asked.session_id,), ()))
-    if asked.sessions is not None:
-        chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, asked.sessions, tuple(beginnings_of(asked))))
+        chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, [asked.session_id], []))
+    sessions, beginnings = sessions_of(asked)
+    if sessions is not None:
+        chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, sessions, beginnings))
     return chosen
 
 
-def _sessions_named(corpus: Corpus, names: tuple[str, ...], beginnings: tuple[str, ...]) -> list[int]:
-    return [code for (_, name), code in corpus.sessions.items() if name in names or name.startswith(beginnings)]
+def _sessions_named(corpus: Corpus, names: list[str], beginnings: list[str]) -> list[int]:
+    begin = tuple(beginnings)
+    return [code for (_, name), code in corpus.sessions.items() if name in names or name.startswith(begin)]
 
 
 def _vectors_to_come(everything: Sequence[Held], embedder: str) -> int:

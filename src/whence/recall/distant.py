@@ -15,7 +15,7 @@ import numpy as np
 
 from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
 from whence.db.queries import load
-from whence.memory import beginnings_of
+from whence.memory import sessions_of
 from whence.recall.corpus import Corpus, Floats
 from whence.recall.scoring import Asked, rarity_of
 from whence.recall.words import Word, words
@@ -95,14 +95,15 @@ class Distant:
         """How far the index reaches, and entries out of it that may answer the question. `held` says how rare words
         are. `also` is given where another time is asked about than now: what holds then, as far as it is known."""
         lexical, together = _telling(question.words, held)
+        sessions, beginnings = sessions_of(asked)
         values = scope.values(
             owner=owner,
             agent=asked.agent,
             tiers=None if asked.tiers is None else list(asked.tiers),
             kinds=None if asked.kinds is None else list(asked.kinds),
             session_id=asked.session_id,
-            sessions=None if asked.sessions is None else list(asked.sessions),
-            beginnings=beginnings_of(asked),
+            sessions=sessions,
+            beginnings=beginnings,
             words=[term_of(scope.workspace_id, owner, word.stem) for word, _ in lexical],
             weights=[weight for _, weight in lexical],
             together=[term_of(scope.workspace_id, owner, word.stem) for word in together],
