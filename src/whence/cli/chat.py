@@ -1,0 +1,177 @@
+"""`whence chat`: an agent in the terminal that remembers, and says where from. Works in a pipe too."""
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+from rich.console import Console
+
+from whence.cli.command import DatabaseUrl, DataDir, folder
+from whence.cli.terminal import print_plain, shown, shown_lines
+from whence.client.embedded import Embedded
+from whence.errors import SetupError, Unavailable
+from whence.hybrid import GatewayConfig, HybridMemory, MemoryConfig, Secret
+from whence.identity import check_user_id
+from whence.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from whence.chat.talk import Talk
+
+commands = typer.Typer()
+
+DEFAULT_USER = "me"
+AGENT = "whence-chat"
+"""How the gateway is told who answered."""
+
+
+@commands.command("chat")
+def chat(
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="As Pydantic AI calls it: openai:…, openai-chat:…, anthropic:….")
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A JSON file with a section `memory`: a gateway elsewhere, or none."),
+    ] = None,
+    user: Annotated[str, typer.Option("--user", "-u", help="Whose memory it is, without --config.")] = DEFAULT_USER,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Go on with this conversation.")] = None,
+    notes: Annotated[
+        Path | None,
+        typer.Option(
+            parser=folder,
+            metavar="FOLDER",
+            help="Where notes and conversations are kept.",
+            show_default="chat/USER in the data directory",
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Talk to an agent that remembers, and ask it why."""
+    settings = load_settings({"data_dir": data_dir, "database_url": database_url})
+    check_user_id(user)
+    with ExitStack() as held:
+        runner = held.enter_context(asyncio.Runner())
+        where, transport = _memory(held, settings, config, user)
+        owner = where.gateway.user_id if where.gateway else user
+        kept = notes or settings.data_dir / "chat" / quote(owner, safe="").replace(".", "%2E")
+        talk = held.enter_context(_opened(runner, model, where, transport, kept.expanduser(), session))
+        failed = _talked(runner, talk)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _memory(
+    held: ExitStack, settings: Settings, config: Path | None, user: str
+) -> tuple[MemoryConfig, Embedded | None]:
+    """What the file says; without one, a Whence in this process, for as long as the conversation lasts."""
+    if config is not None:
+        return MemoryConfig.from_file(config), None
+    url = settings.database_url.get_secret_value() if settings.database_url else None
+    embedded = Embedded(settings.data_dir, user, url)
+    try:
+        key = Secret(embedded.key())
+    except (SetupError, Unavailable) as error:
+        sys.stderr.write(f"whence: {error.detail}\nwhence: nothing is recalled meanwhile; notes are there\n")
+        return MemoryConfig(mode="curated", is_explicit=True), None
+    held.callback(embedded.close)
+    # A memory of this conversation alone would add nothing to what the model is given of it anyway.
+    gateway = GatewayConfig(base_url="http://embedded", user_id=user, user_key=key, scope=("all_user_memory",))
+    return MemoryConfig(is_explicit=True, gateway=gateway), embedded
+
+
+@contextmanager
+def _opened(
+    runner: asyncio.Runner,
+    model: str,
+    config: MemoryConfig,
+    transport: Embedded | None,
+    kept: Path,
+    session: str | None,
+) -> Generator["Talk"]:
+    # Pydantic AI is an extra, and takes long to import.
+    try:
+        from whence.chat.agent import ChatAgent, model_of  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise SetupError(f"`whence chat` needs {error.name}: pip install 'whence[chat]'") from None
+    from whence.chat.origins import Origins  # noqa: PLC0415
+    from whence.chat.sessions import SessionAudit, Sessions  # noqa: PLC0415
+    from whence.chat.talk import Talk  # noqa: PLC0415
+
+    sessions = Sessions(kept / "sessions")
+    session_id = session or sessions.new_id()
+    sessions.path(session_id)
+    speaking = model_of(model)
+    memory = HybridMemory(config, kept, audit=SessionAudit(sessions), assistant_id=AGENT, transport=transport)
+    origins = Origins(config.gateway, transport) if config.gateway else None
+    try:
+        yield Talk(ChatAgent(speaking, memory, sessions), memory, sessions, origins, session_id)
+    finally:
+        runner.run(memory.close())
+        if origins is not None:
+            runner.run(origins.close())
+
+
+def _talked(runner: asyncio.Runner, talk: "Talk") -> bool:
+    """Until the input ends or somebody quits. Whether a prompt in a pipe was left without an answer."""
+    failed = False
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
+        print_plain(f"conversation {talk.session_id}; /help shows the commands")
+    for line in _asked(is_terminal):
+        if line == "/quit":
+            break
+        if line.startswith("/"):
+            for each in runner.run(talk.command(line)):
+                print_plain(shown(each))
+            continue
+        try:
+            runner.run(_answered(talk, line, is_terminal))
+        except Unavailable as error:
+            failed = True
+            sys.stderr.write(f"whence: {error.detail}\n")
+        except KeyboardInterrupt:
+            if not is_terminal:
+                raise
+            print_plain("(stopped; nothing is kept of this)")
+    return failed and not is_terminal
+
+
+async def _answered(talk: "Talk", prompt: str, is_terminal: bool) -> None:
+    from whence.chat.agent import Told  # noqa: PLC0415
+
+    console = Console(stderr=True, highlight=False, markup=False)
+
+    def write(text: str) -> None:
+        sys.stdout.write(shown_lines(text))
+        sys.stdout.flush()
+
+    def tool(name: str) -> None:
+        if is_terminal:
+            console.print(f"({shown(name)})", style="dim")
+
+    await talk.answer(prompt, Told(write, tool))
+    write("\n")
+
+
+def _asked(is_terminal: bool) -> Iterator[str]:
+    """A line each, without those that are empty."""
+    if is_terminal:
+        # Arrows and history, where Python has them.
+        with suppress(ImportError):
+            importlib.import_module("readline")
+    while True:
+        try:
+            line = input("> ") if is_terminal else sys.stdin.readline()
+        except EOFError:
+            return
+        if not is_terminal and not line:
+            return
+        if line.strip():
+            yield line.strip()
