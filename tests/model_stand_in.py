@@ -76,7 +76,11 @@ def message(said: str | dict[str, Any]) -> dict[str, Any]:
         return {"role": "assistant", "content": said}
     arguments = {name: value for name, value in said.items() if name != "name"}
     function = {"name": said["name"], "arguments": json.dumps(arguments)}
-    return {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+    }
 
 
 def whole(said: str | dict[str, Any]) -> dict[str, Any]:

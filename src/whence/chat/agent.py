@@ -87,7 +87,7 @@ class ChatAgent:
     async def _looped(self, run: Run, told: Told) -> str:
         turns = (await asyncio.to_thread(self._sessions.turns, run.session_id))[-MAX_HISTORY_TURNS:]
         limits = UsageLimits(request_limit=MAX_MODEL_CALLS, tool_calls_limit=MAX_TOOL_CALLS)
-        answer = ""
+        answer, spoken = "", False
         async with self._agent.run_stream_events(
             run.prompt,
             message_history=_history(turns),
@@ -97,9 +97,11 @@ class ChatAgent:
         ) as events:
             async for event in events:
                 match event:
-                    case PartStartEvent(part=TextPart(content=text)) if text:
-                        told.text(text)
-                    case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
+                    case PartStartEvent(part=TextPart(content=text)):
+                        # What a model says before it calls a tool is shown, and no part of the answer.
+                        told.text(f"\n{text}" if spoken else text)
+                        spoken = True
+                    case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
                         told.text(text)
                     case FunctionToolCallEvent(part=call):
                         told.tool(call.tool_name)

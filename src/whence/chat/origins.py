@@ -11,6 +11,7 @@ import msgspec
 
 from whence.errors import NotFound, Unavailable
 from whence.hybrid import GatewayConfig
+from whence.hybrid.config import MAX_TOP_K
 from whence.wire import Deleted, Explanation, Searched, SearchResult
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class Origins:
 
     async def holding(self, text: str, session_id: str) -> list[SearchResult]:
         """Memories that hold this text, without regard to capitals."""
-        asked = {"query": text, "scope": self._config.scope, "top_k": 100, "conversation_id": session_id}
+        asked = {"query": text, "scope": self._config.scope, "top_k": MAX_TOP_K, "conversation_id": session_id}
         found = await self._asked(Searched, "POST", "/memories/search", asked | self._within)
         return [each for each in found.results if text.casefold() in each.text.casefold()]
 

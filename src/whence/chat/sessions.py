@@ -4,6 +4,7 @@ A turn is one line, written at once, so that it is there whole or not at all. Wh
 passed over. Files are only added to, but for what is forgotten: then the file is replaced.
 """
 
+import asyncio
 import fcntl
 import math
 import os
@@ -149,7 +150,8 @@ class SessionAudit:
         self._sessions = sessions
 
     async def record(self, event: AuditEvent) -> None:
-        self._sessions.append(event.session_id, Hidden(event.name, event.details, datetime.now(UTC)))
+        hidden = Hidden(event.name, event.details, datetime.now(UTC))
+        await asyncio.to_thread(self._sessions.append, event.session_id, hidden)
 
 
 def excerpt(text: str) -> str:

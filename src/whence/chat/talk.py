@@ -88,7 +88,7 @@ class Talk:
             return ["there is no answer yet"]
         run = self._last.run
         notes = sum(len(kept.entries) for kept in (run.snapshot.memory, run.snapshot.user))
-        given = [f"The last answer was given {notes} notes, see /memory, and what follows."]
+        given = [f"The last answer was given {_count(notes, 'note')}, see /memory, and what follows."]
         results = run.recalled.reference.results
         if run.recalled.error is not None or not results:
             return [*given, *self._recalled_lines()]
@@ -143,8 +143,8 @@ class Talk:
         """At the gateway, and in the files of conversations, where session_search would find it."""
         done = await origins.forget(memory_id, session_id or "")
         turns = await asyncio.to_thread(self._sessions.forget, text)
-        facts = f", with {len(done.forgotten)} facts that only it said" if done.forgotten else ""
-        files = f"; {turns} turns are gone from the files of conversations" if turns else ""
+        facts = f", with {_count(len(done.forgotten), 'fact')} that only it said" if done.forgotten else ""
+        files = f"; {_count(turns, 'turn')} taken out of the files of conversations" if turns else ""
         return [f"forgotten: {text}{facts}{files}"]
 
 
@@ -160,6 +160,10 @@ def _told(explained: Explanation) -> list[str]:
     role = f" ({memory.role})" if memory.role else ""
     quotes = [f'  drawn from "{source.quote}"' for source in explained.sources if source.quote]
     return [f"  said by {who}{role} on {memory.valid_at:%Y-%m-%d %H:%M} UTC, position {memory.position}", *quotes]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _candidate(each: _Note | SearchResult) -> str:

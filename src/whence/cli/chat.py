@@ -6,7 +6,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 from urllib.parse import quote
 
 import typer
@@ -21,6 +21,9 @@ from whence.identity import check_user_id
 from whence.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from io import TextIOWrapper
+
+    from whence.chat.agent import Model
     from whence.chat.talk import Talk
 
 commands = typer.Typer()
@@ -56,15 +59,25 @@ def chat(
     """Talk to an agent that remembers, and ask it why."""
     settings = load_settings({"data_dir": data_dir, "database_url": database_url})
     check_user_id(user)
+    speaking = _model(model)
     with ExitStack() as held:
         runner = held.enter_context(asyncio.Runner())
         where, transport = _memory(held, settings, config, user)
         owner = where.gateway.user_id if where.gateway else user
         kept = notes or settings.data_dir / "chat" / quote(owner, safe="").replace(".", "%2E")
-        talk = held.enter_context(_opened(runner, model, where, transport, kept.expanduser(), session))
+        talk = held.enter_context(_opened(runner, speaking, where, transport, (kept.expanduser(), session)))
         failed = _talked(runner, talk)
     if failed:
         raise typer.Exit(1)
+
+
+def _model(name: str) -> "Model":
+    # Pydantic AI is an extra, and takes long to import.
+    try:
+        from whence.chat.agent import model_of  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise SetupError(f"`whence chat` needs {error.name}: pip install 'whence[chat]'") from None
+    return model_of(name)
 
 
 def _memory(
@@ -89,29 +102,25 @@ def _memory(
 @contextmanager
 def _opened(
     runner: asyncio.Runner,
-    model: str,
+    model: "Model",
     config: MemoryConfig,
     transport: Embedded | None,
-    kept: Path,
-    session: str | None,
+    kept: tuple[Path, str | None],
 ) -> Generator["Talk"]:
-    # Pydantic AI is an extra, and takes long to import.
-    try:
-        from whence.chat.agent import ChatAgent, model_of  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise SetupError(f"`whence chat` needs {error.name}: pip install 'whence[chat]'") from None
+    """`kept` is the folder, and the conversation in it that goes on."""
+    from whence.chat.agent import ChatAgent  # noqa: PLC0415
     from whence.chat.origins import Origins  # noqa: PLC0415
     from whence.chat.sessions import SessionAudit, Sessions  # noqa: PLC0415
     from whence.chat.talk import Talk  # noqa: PLC0415
 
-    sessions = Sessions(kept / "sessions")
+    where, session = kept
+    sessions = Sessions(where / "sessions")
     session_id = session or sessions.new_id()
     sessions.path(session_id)
-    speaking = model_of(model)
-    memory = HybridMemory(config, kept, audit=SessionAudit(sessions), assistant_id=AGENT, transport=transport)
+    memory = HybridMemory(config, where, audit=SessionAudit(sessions), assistant_id=AGENT, transport=transport)
     origins = Origins(config.gateway, transport) if config.gateway else None
     try:
-        yield Talk(ChatAgent(speaking, memory, sessions), memory, sessions, origins, session_id)
+        yield Talk(ChatAgent(model, memory, sessions), memory, sessions, origins, session_id)
     finally:
         runner.run(memory.close())
         if origins is not None:
@@ -156,12 +165,15 @@ async def _answered(talk: "Talk", prompt: str, is_terminal: bool) -> None:
         if is_terminal:
             console.print(f"({shown(name)})", style="dim")
 
-    await talk.answer(prompt, Told(write, tool))
-    write("\n")
+    try:
+        await talk.answer(prompt, Told(write, tool))
+    finally:
+        write("\n")
 
 
 def _asked(is_terminal: bool) -> Iterator[str]:
-    """A line each, without those that are empty."""
+    """A line each, without those that are empty. What is not text is asked as a sign that says so."""
+    cast("TextIOWrapper", sys.stdin).reconfigure(errors="replace")
     if is_terminal:
         # Arrows and history, where Python has them.
         with suppress(ImportError):
