@@ -526,7 +526,7 @@ def test_the_tutorial_of_an_agent_does_and_prints_what_it_says(tmp_path: Path) -
     first, second, before, after, last = blocks(page, "text")
     port, model_port = str(free_port()), str(free_port())
     (tmp_path / "model.py").write_text(program.replace("8020", model_port))
-    (command,) = [words for words in documented_commands(page) if words[0] == "chat"]
+    (command,) = [words for words in documented_commands(page) if words[:2] == ["chat", "--config"]]
     url = f"http://127.0.0.1:{model_port}/v1"
     assert url.replace(model_port, "8020") in "".join(blocks(page, "sh"))
     environment = clean_environment() | at_model(url) | {"HOME": str(tmp_path)}
