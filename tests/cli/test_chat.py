@@ -1,11 +1,16 @@
 """`whence chat` as it is started: in a pipe and in a terminal, with a model that stands in behind HTTP."""
 
+import fcntl
+import functools
 import json
 import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +22,19 @@ MODEL_KEY = "sk-made-up-77c1"
 
 
 @pytest.fixture
-def model() -> Iterator[StandIn]:
+def hurry() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def model(hurry: threading.Event) -> Iterator[StandIn]:
     def reply(messages: Messages) -> Said:
         asked = messages[-1]["content"]
+        if asked == "Take your time.":
+            # As long as the test asks for it, and no longer than it can wait.
+            hurry.wait(60)
         if asked == "Fail.":
             return 401
         if asked == "Be rude.":
@@ -28,6 +43,7 @@ def model() -> Iterator[StandIn]:
 
     with standing_in(reply) as model:
         yield model
+        hurry.set()
 
 
 def environment(model: StandIn, **more: str) -> dict[str, str]:
@@ -147,20 +163,32 @@ def test_no_other_command_loads_it() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_terminal_has_a_prompt_and_is_left_by_its_end(curated: tuple[str | Path, ...], model: StandIn) -> None:
+def test_a_terminal_has_a_prompt_can_stop_an_answer_and_is_left_by_its_end(
+    curated: tuple[str | Path, ...], model: StandIn
+) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "whence", "chat", "-m", "openai-chat:m", *map(str, curated), "--session", "s1"]
     env = environment(model, TERM="dumb")
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    # The terminal must be its own, so that Ctrl-C reaches it.
+    take = functools.partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0)
+    with subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=take, **streams) as process:
         os.close(theirs)
         seen = _until(ours, "> ")
         assert "conversation s1; /help shows the commands" in seen
         os.write(ours, b"Hi there.\n")
         seen += _until(ours, "I do not know.") + _until(ours, "> ")
+        os.write(ours, b"Take your time.\n")
+        _wait_for(lambda: len(model.asked) == 2)
+        os.write(ours, b"\x03")
+        seen += _until(ours, "(stopped; nothing is kept of this)") + _until(ours, "> ")
+        os.write(ours, b"And again.\n")
+        seen += _until(ours, "I do not know.") + _until(ours, "> ")
         os.write(ours, b"\x04")
         assert process.wait(30) == 0
     os.close(ours)
     assert "Traceback" not in seen
+    assert [message["content"] for message in model.given[2][1:]] == ["Hi there.", "I do not know.", "And again."]
 
 
 def _until(terminal: int, wanted: str) -> str:
@@ -168,3 +196,10 @@ def _until(terminal: int, wanted: str) -> str:
     while wanted not in seen:
         seen += os.read(terminal, 1024).decode()
     return seen
+
+
+def _wait_for(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
