@@ -1,5 +1,5 @@
-# What `whence.gateway.forms` uses of the package `multipart`. The type checker would find another one of that name where
-# the OpenAI Agents SDK is installed: python-multipart puts a folder beside it, which only at run time gives way to it.
+# What `whence.gateway.forms` uses of the package `multipart`: the type checker would find another one of this name where
+# the OpenAI Agents SDK is installed: python-multipart puts a folder beside it, which gives way to it at run time only.
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
