@@ -1,4 +1,4 @@
-# What `whence.gateway.forms` uses of the package `multipart`: the type checker would find another one of this name where
+# What `whence.gateway.forms` uses of the package `multipart`: a type checker would find another one of this name where
 # the OpenAI Agents SDK is installed: python-multipart puts a folder beside it, which gives way to it at run time only.
 from collections.abc import Iterator
 from types import TracebackType
