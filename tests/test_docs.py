@@ -8,8 +8,10 @@ import pkgutil
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
 import tomllib
 import unicodedata
 from collections.abc import Iterator
@@ -26,7 +28,9 @@ from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
 import whence
-from conftest import Server, Workspace, clean_environment
+from conftest import Server, Workspace, clean_environment, serving
+from conftest import whence as run_whence
+from model_stand_in import Messages, standing_in
 from samples import event, sample
 from whence import errors, wire
 from whence.app import App
@@ -370,12 +374,14 @@ class Reader:
         (home / ".whence").mkdir()
         (home / ".whence" / "admin.key").write_text(workspace.admin_key + "\n")
 
-    def start(self, command: list[str], **streams: Any) -> subprocess.Popen[str]:
-        environment = clean_environment() | {"HOME": str(self.home)}
+    def start(
+        self, command: list[str], variables: dict[str, str] | None = None, **streams: Any
+    ) -> subprocess.Popen[str]:
+        environment = clean_environment() | {"HOME": str(self.home)} | (variables or {})
         return subprocess.Popen(command, text=True, cwd=self.home, env=environment, **streams)
 
-    def run(self, *command: str) -> str:
-        with self.start(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    def run(self, *command: str, **variables: str) -> str:
+        with self.start(list(command), variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         return out
@@ -384,8 +390,8 @@ class Reader:
         (self.home / name).write_text(program.replace(DEFAULT_URL, self.server.url))
         return name
 
-    def python(self, name: str, program: str, *arguments: str) -> str:
-        return self.run(sys.executable, self.saved(name, program), *arguments)
+    def python(self, name: str, program: str, *arguments: str, **variables: str) -> str:
+        return self.run(sys.executable, self.saved(name, program), *arguments, **variables)
 
     def whence(self, *arguments: str) -> str:
         where = ("--workspace", self.workspace.workspace_id, "--data-dir", str(self.server.data_dir))
@@ -485,6 +491,94 @@ def test_an_agent_has_memory_as_documented(reader: Reader) -> None:
     reader.saved("agent.json", config.replace("uk_…", key))
     assert reader.python("agent.py", loop) == said
     assert reader.python("note.py", note) == noted
+
+
+def test_an_agent_has_memory_in_each_framework_as_documented(reader: Reader) -> None:
+    (config,) = blocks(text_of("how-to/give-an-agent-memory.md"), "json")
+    page = text_of("how-to/use-a-framework.md")
+    (said,) = blocks(page, "text")
+    key = json.loads(reader.whence("user", "add", "bob", "--json"))["user_key"]
+    reader.saved("agent.json", config.replace("uk_…", key))
+
+    def reply(messages: Messages) -> str:
+        return "You are allergic to peanuts." if "peanuts" in str(messages[:-1]) else "All right."
+
+    with standing_in(reply) as model:
+        for number, program in enumerate(blocks(page, "python")):
+            assert reader.python(f"agent{number}.py", program, **at_model(model.url)) == said
+
+
+def at_model(url: str) -> dict[str, str]:
+    return {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none"}
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def test_the_tutorial_of_an_agent_does_and_prints_what_it_says(tmp_path: Path) -> None:
+    """With a Whence of its own, which is switched off and on again."""
+    page = text_of("tutorial/agent-that-remembers.md")
+    (program,) = blocks(page, "python")
+    (config,) = blocks(page, "json")
+    first, second, before, after, last = blocks(page, "text")
+    port, model_port = str(free_port()), str(free_port())
+    (tmp_path / "model.py").write_text(program.replace("8020", model_port))
+    (command,) = [words for words in documented_commands(page) if words[:2] == ["chat", "--config"]]
+    url = f"http://127.0.0.1:{model_port}/v1"
+    assert url.replace(model_port, "8020") in "".join(blocks(page, "sh"))
+    environment = clean_environment() | at_model(url) | {"HOME": str(tmp_path)}
+    data_dir, log = tmp_path / ".whence", tmp_path / "serve.log"
+    changing = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{8}-\d{6}-\w{6}|\d{4}-\d\d-\d\d \d\d:\d\d|position \d+")
+
+    def started() -> subprocess.Popen[str]:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        arguments = [sys.executable, "-m", "whence", *command]
+        return subprocess.Popen(arguments, text=True, cwd=tmp_path, env=environment, **pipes)
+
+    def turns() -> int:
+        kept = (data_dir / "chat" / "bob" / "sessions").glob("*.jsonl")
+        return sum(path.read_text().count('"kind":"turn"') for path in kept)
+
+    def told(transcript: str) -> list[str]:
+        return [line.removeprefix("> ") for line in transcript.splitlines() if line.startswith("> ")]
+
+    def answers(transcript: str) -> list[str]:
+        return [changing.sub("", line) for line in transcript.splitlines() if not line.startswith("> ")]
+
+    def talked(transcript: str) -> list[str]:
+        with started() as chat:
+            said, failed = chat.communicate("\n".join(told(transcript)) + "\n", timeout=60)
+        assert (chat.returncode, failed) == (0, "")
+        return [changing.sub("", line) for line in said.splitlines()]
+
+    with subprocess.Popen([sys.executable, "model.py"], cwd=tmp_path) as model:
+        try:
+            with serving(data_dir, log, "--port", port) as server:
+                made = run_whence("user", "add", "bob", "--json", "--data-dir", server.data_dir)
+                key = json.loads(made.stdout)["user_key"]
+                (tmp_path / "agent.json").write_text(config.replace("uk_…", key).replace("8010", port))
+                assert talked(first) == answers(first)
+                assert talked(second)[: len(answers(second))] == answers(second)
+                third = started()
+                assert third.stdin is not None
+                assert third.stdout is not None
+                third.stdin.write("\n".join(told(before)) + "\n")
+                third.stdin.flush()
+                assert [third.stdout.readline().strip() for _ in answers(before)] == answers(before)
+                # The answer is shown before the gateway is told of it, and the turn is kept after that.
+                deadline = time.monotonic() + 60
+                while turns() < 4 and time.monotonic() < deadline:
+                    time.sleep(0.05)
+            said, failed = third.communicate("\n".join(told(after)) + "\n", timeout=60)
+            assert (third.returncode, failed) == (0, "")
+            assert [changing.sub("", line) for line in said.splitlines()] == answers(after)
+            with serving(data_dir, log, "--port", port):
+                assert talked(last) == answers(last)
+        finally:
+            model.terminate()
 
 
 def test_the_examples_of_graph_events_are_taken(admin: httpx.Client) -> None:

@@ -36,12 +36,14 @@ class _OneMoreKey(Identity):
 
 
 @asynccontextmanager
-async def open_inside(data_dir: Path | None, user: str | None) -> AsyncGenerator[tuple[Asgi, str]]:
+async def open_inside(
+    data_dir: Path | None, user: str | None, database_url: str | None = None
+) -> AsyncGenerator[tuple[Asgi, str]]:
     """The routes, and the key that they are called with: an administrator's, or that of `user`."""
     user_id = ADMIN_USER if user is None else user
     check_user_id(user_id)
     leave_logs_to_host()
-    async with open_app(load_settings({"data_dir": data_dir})) as app:
+    async with open_app(load_settings({"data_dir": data_dir, "database_url": database_url})) as app:
         await ensure_default_workspace(app)
         key = secrets.token_urlsafe(32)
         who = Principal(DEFAULT_WORKSPACE, user_id, is_admin=user_id == ADMIN_USER)

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from hybrid_agent import KEY, Fault, Gateway, behind, shown
+from whence.errors import Unavailable
 from whence.hybrid import GatewayError
 from whence.hybrid.client import MAX_ANSWER_BYTES, GatewayClient, Operation
 
@@ -104,6 +105,7 @@ async def test_the_configured_timeout_is_that_of_the_whole_call(made_up: Gateway
         ("network", None, raising(httpx.ConnectError(KEY))),
         ("network", None, raising(httpx.RemoteProtocolError(KEY))),
         ("network", None, raising(OSError(KEY))),
+        ("network", None, raising(Unavailable(KEY))),
         ("timeout", None, raising(httpx.ReadTimeout(KEY))),
         ("invalid_json", None, answering(200, b"<html>" + KEY.encode())),
         ("invalid_json", None, answering(200, b"")),

@@ -41,6 +41,7 @@ def test_every_call_is_on_the_page_with_its_arguments() -> None:
     calls: list[tuple[str, Any]] = [
         ("HybridMemory", HybridMemory),
         ("memory.before_run", HybridMemory.before_run),
+        ("run.system", Run.system),
         ("run.messages", Run.messages),
         ("run.complete", Run.complete),
         ("add", CuratedMemory.add),

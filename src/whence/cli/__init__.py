@@ -11,6 +11,7 @@ from whence import __version__
 from whence.app import App, admin_key_file, ensure_default_workspace, reach_database
 from whence.cli import (
     canon,
+    chat,
     doctor,
     erasure,
     evaluation,
@@ -41,7 +42,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     help="Memory for AI agents that knows where it came from.",
 )
-for _subject in (doctor, memory, recall, graph, tail, seals, lifecycle, erasure, evaluation):
+for _subject in (doctor, memory, recall, graph, tail, seals, lifecycle, erasure, evaluation, chat):
     cli.add_typer(_subject.commands)
 cli.add_typer(users.users, name="user")
 cli.add_typer(users.workspaces, name="workspace")

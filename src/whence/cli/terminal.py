@@ -74,6 +74,11 @@ def shown(text: str) -> str:
     return "".join(character if character.isprintable() else "·" for character in text)
 
 
+def shown_lines(text: str) -> str:
+    """The same of a text that may have several lines."""
+    return "".join(character if character.isprintable() or character in "\t\n" else "·" for character in text)
+
+
 def cut(text: str, characters: int) -> str:
     return text if len(text) <= characters else text[: characters - 1] + "…"
 

@@ -32,8 +32,8 @@ Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], 
 class Embedded(httpx.BaseTransport, httpx.AsyncBaseTransport):
     """Carries the requests of either client to a Whence that begins to open when this is made."""
 
-    def __init__(self, data_dir: str | PathLike[str] | None, user: str | None) -> None:
-        self._house = _House(None if data_dir is None else Path(data_dir), user)
+    def __init__(self, data_dir: str | PathLike[str] | None, user: str | None, database_url: str | None = None) -> None:
+        self._house = _House(None if data_dir is None else Path(data_dir), user, database_url)
         # A client that was dropped without being closed must not leave a Whence behind.
         weakref.finalize(self, self._house.stop).atexit = False
 
@@ -44,6 +44,10 @@ class Embedded(httpx.BaseTransport, httpx.AsyncBaseTransport):
     async def __aenter__(self) -> Self:
         await _awaited(self._house.opened)
         return self
+
+    def key(self) -> str:
+        """What its calls are made with, for who must name a key; it ends with this process."""
+        return self._house.opened.result().key
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         inside = self._house.opened.result()
@@ -67,13 +71,13 @@ class Embedded(httpx.BaseTransport, httpx.AsyncBaseTransport):
 class _House:
     """The thread in which it lives."""
 
-    def __init__(self, data_dir: Path | None, user: str | None) -> None:
+    def __init__(self, data_dir: Path | None, user: str | None, database_url: str | None) -> None:
         self.opened: Future[_Inside] = Future()
         # Many may wait for it, and one of them who gives up must not cancel it for the others.
         self.opened.set_running_or_notify_cancel()
         self._stopping: Future[None] = Future()
         self._ended: Future[None] = Future()
-        self._where = data_dir, user
+        self._where = data_dir, user, database_url
         self._thread = threading.Thread(target=self._live, name="whence", daemon=True)
         self._thread.start()
 
@@ -115,7 +119,7 @@ class _Inside:
         self.asgi = asgi
         self.tasks: set[asyncio.Task[None]] = set()
         self._loop = loop
-        self._key = key
+        self.key = key
         self._is_shut = False
         self._door = threading.Lock()
 
@@ -143,7 +147,7 @@ class _Inside:
             "method": request.method,
             "headers": [
                 *((name.lower(), value) for name, value in request.headers.raw),
-                (b"authorization", b"Bearer " + self._key.encode()),
+                (b"authorization", b"Bearer " + self.key.encode()),
             ],
             "scheme": url.scheme,
             "path": url.path,

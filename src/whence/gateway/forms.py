@@ -7,7 +7,7 @@ from typing import Any
 
 from litestar import Request
 from litestar.exceptions.http_exceptions import InternalServerException, RequestEntityTooLarge
-from multipart import (  # pyright: ignore[reportMissingTypeStubs]
+from multipart import (
     MultipartError,
     MultipartSegment,
     PushMultipartParser,

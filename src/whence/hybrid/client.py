@@ -97,7 +97,7 @@ class GatewayClient:
                 status, answer = await self._sent(operation, body)
         except (TimeoutError, httpx.TimeoutException):
             return GatewayError(operation, "timeout")
-        except (httpx.HTTPError, OSError):
+        except (httpx.HTTPError, OSError, Unavailable):  # the last one is a Whence in this process that has ended
             return GatewayError(operation, "network")
         if not 200 <= status < 300:
             category = "unauthorized" if status == HTTPStatus.UNAUTHORIZED else "http_error"

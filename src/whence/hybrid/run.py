@@ -84,6 +84,7 @@ class Run:
         recalled: Recalled,
     ) -> None:
         self._memory = memory
+        self.tool = memory.tool
         self.session_id = session_id
         self.prompt = prompt
         self.snapshot = snapshot
@@ -91,12 +92,16 @@ class Run:
         self._asked_at_ms = asked_at_ms
         self._is_ended = False
 
+    def system(self, own: str = "") -> str:
+        """The system prompt: the host's own, and what this run adds to it."""
+        return system_prompt(own, self.snapshot, gateway_active=self._memory.gateway is not None)
+
     def messages(
         self, system: str, *, skills: Iterable[AnyMessage] = (), history: Iterable[AnyMessage] = ()
     ) -> list[dict[str, Any]]:
         """For the provider, and not to be kept: what was recalled is for this run alone."""
-        whole = system_prompt(system, self.snapshot, gateway_active=self._memory.gateway is not None)
-        return build_messages(whole, self.prompt, skills=skills, reference=self.recalled.messages, history=history)
+        reference = self.recalled.messages
+        return build_messages(self.system(system), self.prompt, skills=skills, reference=reference, history=history)
 
     async def complete(self, answer: str) -> None:
         """To be called when the user gets an answer, whatever it is, and not when the run has failed. The gateway is
