@@ -19,7 +19,7 @@ import msgspec
 
 from whence.chats.echo import MIN_ECHO_CHARACTERS, Echoes, Given, Left, Recalled
 from whence.chats.extraction import Drawn, Extractor, Heard
-from whence.chats.messages import Marker, Said, piece_ids, pieces, read, refused, remembered
+from whence.chats.messages import Marker, Said, piece_ids, pieces, read, remembered
 from whence.chats.results import results_of
 from whence.clock import Clock
 from whence.db import Database, Tx
@@ -33,7 +33,7 @@ from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS
 from whence.memory import Memory, unit_of
 from whence.memory.own import Own, check_names, own_event
 from whence.memory.reembed import JOB as REEMBED
-from whence.memory.writing import MAX_TEXT_CHARACTERS, Draft, check_name, draft, event_of, normal
+from whence.memory.writing import MAX_TEXT_CHARACTERS, Draft, check_name, draft, event_of, normal, refused
 from whence.queue import Queue
 from whence.recall import Recaller
 from whence.resources import RESOURCE_SCHEME

@@ -12,11 +12,10 @@ from uuid import UUID
 import msgspec
 
 from whence.crypto import SubjectKey
-from whence.errors import FieldError, InvalidInput
 from whence.ledger.events import EARLIEST, LATEST, text_problem
 from whence.memory.profiles import Profile
 from whence.memory.sanitise import sanitise
-from whence.memory.writing import MAX_TEXT_CHARACTERS
+from whence.memory.writing import MAX_TEXT_CHARACTERS, refused
 from whence.wire import Message, Remember
 
 MAX_MESSAGE_CHARACTERS = 200_000
@@ -143,7 +142,3 @@ def remembered(
         derived_from=sources,
         memory_id=piece.memory_id,
     )
-
-
-def refused(field: str, message: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {message}", (FieldError(field, message),))

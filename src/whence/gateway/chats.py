@@ -14,10 +14,11 @@ from whence.app import App
 from whence.chats import MAX_MESSAGES, MAX_RESULTS, Chat
 from whence.gateway.body import read_as
 from whence.gateway.events import Caller, TheApp
-from whence.gateway.keys import holder, refused
+from whence.gateway.keys import holder
 from whence.gateway.memories import administrator
 from whence.identity import Principal, check_user_id
 from whence.memory.partitions import DEFAULT_PART, agent_of
+from whence.memory.writing import refused
 from whence.wire import (
     Added,
     AwareTime,
@@ -130,10 +131,10 @@ def _user_of(sender: Principal, asked: _Keyed) -> Principal:
     """Whose chats are meant."""
     if not sender.is_admin:
         if asked.user_id not in (None, sender.user_id):
-            raise refused("must be left out or be the user whose key this is")
+            raise refused("user_id", "must be left out or be the user whose key this is")
         return sender
     # An administrator acts for somebody, as elsewhere.
     if asked.user_id is None:
-        raise refused("is needed: an administrator acts for a user")
+        raise refused("user_id", "is needed: an administrator acts for a user")
     check_user_id(asked.user_id)
     return Principal(sender.workspace_id, asked.user_id, is_admin=False)

@@ -3,9 +3,10 @@
 from typing import Any
 
 from whence.app import App
-from whence.errors import FieldError, InvalidInput, Unauthenticated
+from whence.errors import Unauthenticated
 from whence.gateway.events import Caller
 from whence.identity import Principal
+from whence.memory.writing import refused
 
 
 async def holder(request: Caller, app: App, user_id: str | None, user_key: str | None) -> Principal:
@@ -17,14 +18,10 @@ async def holder(request: Caller, app: App, user_id: str | None, user_key: str |
             raise Unauthenticated("this needs a key: send `Authorization: Bearer <key>`, or user_id and user_key")
         return bearer
     if user_id is None:
-        raise refused("is needed with user_key")
+        raise refused("user_id", "is needed with user_key")
     given = await app.identity.authenticate(user_key)
     if given != (bearer or given) or (not given.is_admin and given.user_id != user_id):
         raise Unauthenticated("the key is not valid")
     if bearer is None:
         scope["admit"](given)
     return given
-
-
-def refused(message: str) -> InvalidInput:
-    return InvalidInput(f"user_id: {message}", (FieldError("user_id", message),))

@@ -6,8 +6,8 @@ one partition can be met in another, and no table needs a column more.
 
 from typing import Final
 
-from whence.errors import FieldError, InvalidInput
 from whence.memory.own import check_names
+from whence.memory.writing import refused
 
 AGENT: Final = "gateway"
 DEFAULT_PART: Final = "default"
@@ -26,6 +26,5 @@ def _part(field: str, name: str) -> str:
     check_names(**{field: name})
     escaped = name.replace("%", "%25").replace("/", "%2F")
     if len(escaped) > MAX_PART_CHARACTERS:
-        message = f"at most {MAX_PART_CHARACTERS} characters, where / and % count as three"
-        raise InvalidInput(f"{field}: {message}", (FieldError(field, message),))
+        raise refused(field, f"at most {MAX_PART_CHARACTERS} characters, where / and % count as three")
     return escaped
