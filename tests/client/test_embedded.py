@@ -195,6 +195,23 @@ def test_a_client_that_was_dropped_ends_its_whence(home: Path) -> None:
     assert not thread.is_alive()
 
 
+def test_who_is_interrupted_while_it_opens_leaves_nothing_open(home: Path) -> None:
+    program = """
+import signal, sys, threading
+from whence import Whence
+client = Whence.embedded(sys.argv[1])
+assert [thread.name for thread in threading.enumerate()] == ["MainThread"]
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+try:
+    client.__enter__()
+except KeyboardInterrupt as error:
+    print([thread.name for thread in threading.enumerate()])
+"""
+    done = run(program, home)
+    assert (done.stdout, done.stderr) == ("['MainThread']\n", "")
+
+
 def test_closing_ends_streams_and_further_calls(home: Path) -> None:
     client = Whence.embedded(home, user="ada")
     client.append(**PLACE)

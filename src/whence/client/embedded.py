@@ -30,7 +30,7 @@ Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], 
 
 
 class Embedded(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """Carries the requests of either client to a Whence that begins to open when this is made."""
+    """Carries the requests of either client to a Whence that opens when it is entered, or asked for the first time."""
 
     def __init__(self, data_dir: str | PathLike[str] | None, user: str | None, database_url: str | None = None) -> None:
         self._house = _House(None if data_dir is None else Path(data_dir), user, database_url)
@@ -38,25 +38,34 @@ class Embedded(httpx.BaseTransport, httpx.AsyncBaseTransport):
         weakref.finalize(self, self._house.stop).atexit = False
 
     def __enter__(self) -> Self:
-        self._house.opened.result()
+        try:
+            self._house.opened().result()
+        except BaseException:
+            # Who is interrupted while it opens never leaves it, and may remove its folder next.
+            self._house.close()
+            raise
         return self
 
     async def __aenter__(self) -> Self:
-        await _awaited(self._house.opened)
+        try:
+            await _awaited(self._house.opened())
+        except BaseException:
+            self._house.stop()
+            raise
         return self
 
     def key(self) -> str:
         """What its calls are made with, for who must name a key; it ends with this process."""
-        return self._house.opened.result().key
+        return self._house.opened().result().key
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        inside = self._house.opened.result()
+        inside = self._house.opened().result()
         exchange = inside.exchange(request, request.read())
         status, headers = _waited_for(inside.submit(exchange.begin()))
         return httpx.Response(status, headers=headers, stream=_Answer(inside, exchange))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        inside = await _awaited(self._house.opened)
+        inside = await _awaited(self._house.opened())
         exchange = inside.exchange(request, await request.aread())
         status, headers = await _awaited(inside.submit(exchange.begin()))
         return httpx.Response(status, headers=headers, stream=_Answer(inside, exchange))
@@ -72,14 +81,23 @@ class _House:
     """The thread in which it lives."""
 
     def __init__(self, data_dir: Path | None, user: str | None, database_url: str | None) -> None:
-        self.opened: Future[_Inside] = Future()
+        self._opened: Future[_Inside] = Future()
         # Many may wait for it, and one of them who gives up must not cancel it for the others.
-        self.opened.set_running_or_notify_cancel()
+        self._opened.set_running_or_notify_cancel()
         self._stopping: Future[None] = Future()
         self._ended: Future[None] = Future()
         self._where = data_dir, user, database_url
         self._thread = threading.Thread(target=self._live, name="whence", daemon=True)
-        self._thread.start()
+        self._beginning = threading.Lock()
+
+    def opened(self) -> "Future[_Inside]":
+        """Begun by the first who asks, and not when it is made: who is interrupted before has nothing to give back."""
+        with self._beginning:
+            if self._thread.ident is None:
+                if self._stopping.done():
+                    raise Unavailable(CLOSED)
+                self._thread.start()
+        return self._opened
 
     def stop(self) -> None:
         with suppress(InvalidStateError):
@@ -88,8 +106,11 @@ class _House:
     def close(self) -> None:
         """Waits until all is given back. What failed when it opened is told to whoever calls it, not here."""
         self.stop()
-        self._thread.join()
-        self._ended.result()
+        with self._beginning:
+            has_begun = self._thread.ident is not None
+        if has_begun:
+            self._thread.join()
+            self._ended.result()
 
     def _live(self) -> None:
         try:
@@ -97,7 +118,7 @@ class _House:
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(self._serve())
         except BaseException as error:  # a thread has nobody else to tell
-            (self._ended if self.opened.done() else self.opened).set_exception(error)
+            (self._ended if self._opened.done() else self._opened).set_exception(error)
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -107,7 +128,7 @@ class _House:
 
         async with open_inside(*self._where) as (asgi, key):
             inside = _Inside(asyncio.get_running_loop(), asgi, key)
-            self.opened.set_result(inside)
+            self._opened.set_result(inside)
             await asyncio.wrap_future(self._stopping)
             await inside.shut()
 

@@ -137,8 +137,8 @@ class Whence:
     def embedded(cls, data_dir: str | PathLike[str] | None = None, *, user: str | None = None) -> Self:
         """A Whence in this process, on the data of a folder (`~/.whence`), without a server, a port or a key.
 
-        It acts as an administrator of the workspace `default`, or as one of its users. It begins to open at once, and
-        the first call waits until it has opened.
+        It acts as an administrator of the workspace `default`, or as one of its users. It opens when it is entered,
+        or at the first call.
         """
         self = cls.__new__(cls)
         self._embedded = Embedded(data_dir, user)
