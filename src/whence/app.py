@@ -141,7 +141,7 @@ async def open_app(
                     memory=memory,
                     recaller=recaller,
                     assembler=Assembler(database, clock, workflows, recaller, behind),
-                    chats=Chats(database, ledger, clock, memory, recaller, queue, extractor),
+                    chats=Chats(database, ledger, clock, memory, recaller, behind, queue, extractor),
                     behind=behind,
                     distant=distant,
                     reembedding=Reembedding(database, memory, clock, registry),

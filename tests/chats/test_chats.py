@@ -57,7 +57,7 @@ def chat(workspace: Workspace) -> Chat:
 
 
 def chats_with(app: App, extractor: Any) -> Chats:
-    return Chats(app.database, app.ledger, app.clock, app.memory, app.recaller, app.queue, extractor)
+    return Chats(app.database, app.ledger, app.clock, app.memory, app.recaller, app.behind, app.queue, extractor)
 
 
 def said(text: str, at: int = 1) -> Message:
@@ -200,7 +200,7 @@ async def test_a_long_message_that_is_sent_again_stores_nothing_more(
     long = said(f"{page.strip()}\n" + "And so did I, as far as I know. " * 500, 2)
     first = await app.chats.add(chat, [long])
     assert (first.status, len(first.memory_ids), len(first.results[0].recalled)) == ("stored", 1, 1)
-    monkeypatch.setattr("whence.chats.RECENT_RECALLS", 0)
+    monkeypatch.setattr("whence.chats.lately.RECENT_RECALLS", 0)
     again = await app.chats.add(chat, [long])
     assert (again.status, again.results[0].status) == ("unchanged", "repeated")
     assert (again.memory_ids, again.position) == (first.memory_ids, first.position)

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from whence.chats.echo import CUT, Echoes, Given, Left
+from whence.chats.echo import CUT, Echoes, Given, Left, query_hash
 
 BREAD = "My grandmother taught me to bake rye bread"
 HERON = "A heron stood in the pond this morning."
@@ -25,7 +25,9 @@ def heron() -> UUID:
 
 @pytest.fixture
 def echoes(bread: UUID, heron: UUID) -> Echoes:
-    return Echoes([Given(bread, BREAD), Given(heron, HERON), Given(uuid4(), "Thank you")], ["What did she teach me?"])
+    return Echoes(
+        [Given(bread, BREAD), Given(heron, HERON), Given(uuid4(), "Thank you")], [query_hash("What did she teach me?")]
+    )
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "tool"])
@@ -71,7 +73,7 @@ def test_all_else_stays_as_it_is(echoes: Echoes, said: str) -> None:
 
 def test_a_user_who_asks_again_has_asked_again() -> None:
     asked = "What is on my calendar today, please?"
-    echoes = Echoes([Given(uuid4(), asked)], [asked])
+    echoes = Echoes([Given(uuid4(), asked)], [query_hash(asked)])
     assert echoes.left_of(asked, "user") == Left(asked, ())
     assert echoes.left_of(asked, "assistant").text == ""
 

@@ -2,6 +2,7 @@
 
 messages    from a message to what is remembered of it
 echo        what comes back of what was recalled
+lately      whether a message may hold any of that
 extraction  facts with the words that say so: by rules, or by a model
 rules       what people say about themselves in so many words
 results     from the hits of a recall to what a search answers
@@ -11,14 +12,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
 
-from whence.chats.echo import MIN_ECHO_CHARACTERS, Echoes, Given, Left, Recalled
+from whence.chats.echo import MIN_ECHO_CHARACTERS, Left
 from whence.chats.extraction import Drawn, Extractor, Heard
+from whence.chats.lately import Lately
 from whence.chats.messages import Marker, Said, piece_ids, pieces, read, remembered
 from whence.chats.results import results_of
 from whence.clock import Clock
@@ -36,6 +38,7 @@ from whence.memory.reembed import JOB as REEMBED
 from whence.memory.writing import MAX_TEXT_CHARACTERS, Draft, check_name, draft, event_of, normal, refused
 from whence.queue import Queue
 from whence.recall import Recaller
+from whence.recall.behind import Behind
 from whence.resources import RESOURCE_SCHEME
 from whence.wire import (
     Added,
@@ -57,19 +60,17 @@ from whence.wire import (
 CHAT: Final = "chat:"
 MAX_MESSAGES = 500
 MAX_RESULTS = 100
-RECENT_RECALLS = 20
-"""The searches whose results are known when they come back in a message."""
-RECENT = timedelta(hours=24)
-MAX_GIVEN = 500
-"""Texts of those searches, the newest."""
 STORED_AT_ONCE = 4
 """Large adds that are stored at a time; the others wait their turn, so that the queue of writes is not full."""
 LARGE_ADD = 20
 """Messages."""
+SHORT_ADD_CHARACTERS = 4_000
+"""Of all messages of an add; longer ones are read beside the event loop."""
 FLUSHED_AT_ONCE = 500
 """Messages that one flush reads and marks as read; the rest are for the next."""
 
 _SQL = load("whence.chats")
+T = TypeVar("T")
 _GONE: Final = "the message that says a fact was deleted or overridden meanwhile"
 
 
@@ -94,13 +95,14 @@ class _Kept(NamedTuple):
 
 
 class Chats:
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (what it is wired with, once)
         self,
         database: Database,
         ledger: Ledger,
         clock: Clock,
         memory: Memory,
         recaller: Recaller,
+        behind: Behind,
         queue: Queue,
         extractor: Extractor,
     ) -> None:
@@ -111,6 +113,7 @@ class Chats:
         self._recaller = recaller
         self._queue = queue
         self._extractor = extractor
+        self._lately = Lately(database, ledger, clock, behind)
         self._own = Own(ledger, clock, memory.profiles)
         self._room = asyncio.Semaphore(STORED_AT_ONCE)
 
@@ -131,10 +134,9 @@ class Chats:
             if len(messages) > LARGE_ADD:
                 await turn.enter_async_context(self._room)
             mark = await self._marker(chat)
-            echoes = await self._echoes(chat, said)
-            lefts = await asyncio.to_thread(lambda: [echoes.left_of(each.text, each.message.role) for each in said])
+            lefts = await self._lefts(chat, said)
             before = await self._stored_before(chat, said, lefts, mark)
-            kept = await asyncio.to_thread(self._keep, chat, said, lefts, mark, before)
+            kept = await self._beside(said, lambda: self._keep(chat, said, lefts, mark, before))
             return await self._stored(chat, kept)
 
     async def _stored_before(
@@ -290,27 +292,18 @@ class Chats:
         keys = await self._ledger.keys.ensure(chat.principal.workspace_id, {user_id})
         return Marker(keys[user_id], chat.agent, chat.session_id)
 
-    async def _echoes(self, chat: Chat, said: Sequence[Said]) -> Echoes:
-        """What the user was given lately in this partition, where a message is long enough to hold some of it."""
-        if all(len(each.text) < MIN_ECHO_CHARACTERS for each in said):
-            return Echoes((), ())
-        scope = chat.principal.scope
-        # What was answered a moment ago is recorded a moment later.
-        await self._recaller.settled(scope.workspace_id)
-        values = scope.values(agent=chat.agent, since=self._clock() - RECENT, limit=RECENT_RECALLS)
-        async with self._database.transaction(scope) as tx:
-            rows = await (await tx.execute(_SQL["recent_recalls"], values)).fetchall()
-            sealed = await self._ledger.contents(tx, scope, [row[0] for row in rows]) if rows else []
-        if not sealed:
-            return Echoes((), ())
-        contents = await self._ledger.opened(scope, sealed)
-        recalls = [msgspec.json.decode(content.body, type=Recalled) for content in contents if content.body]
-        recalls.reverse()
-        ids = list(dict.fromkeys(hit.memory_id for recall in recalls for hit in recall.hits))[:MAX_GIVEN]
-        values = scope.values(agent=chat.agent, ids=ids, least=MIN_ECHO_CHARACTERS)
-        async with self._database.transaction(scope) as tx:
-            given = await (await tx.execute(_SQL["texts_given"], values, binary=True)).fetchall()
-        return Echoes([Given(*row) for row in given], [recall.asked.query for recall in recalls])
+    async def _lefts(self, chat: Chat, said: Sequence[Said]) -> list[Left]:
+        """What of each message does not come from what the user was given lately in this partition."""
+        texts = [each.text for each in said if len(each.text) >= MIN_ECHO_CHARACTERS]
+        if not texts:
+            return [Left(each.text, ()) for each in said]
+        echoes = await self._lately.echoes(chat.principal.scope, chat.agent, texts)
+        return await self._beside(said, lambda: [echoes.left_of(each.text, each.message.role) for each in said])
+
+    async def _beside(self, said: Sequence[Said], work: Callable[[], T]) -> T:
+        """Beside the event loop where it takes longer than to go there."""
+        is_short = sum(len(each.text) for each in said) <= SHORT_ADD_CHARACTERS
+        return work() if is_short else await asyncio.to_thread(work)
 
     # --- search -----------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,9 @@ asks what was asked before, and is given the former question back, has asked aga
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 from uuid import UUID
-
-import msgspec
 
 from whence.memory.writing import normal
 
@@ -30,21 +28,6 @@ _WORD = re.compile(r"\w")
 _TOGETHER = re.compile(r".[\u0300-\u036f\u1160-\u11ff\u3099\u309a]*", re.DOTALL)
 _STOPS = ".!?… "
 _QUOTES = str.maketrans("’‘‛´`“”„‟«»", '\'\'\'\'\'""""""')
-
-
-class _Asked(msgspec.Struct):
-    query: str = ""
-
-
-class _Hit(msgspec.Struct):
-    memory_id: UUID
-
-
-class Recalled(msgspec.Struct):
-    """What counts in the payload of a recall."""
-
-    asked: _Asked
-    hits: list[_Hit]
 
 
 class Given(NamedTuple):
@@ -67,18 +50,18 @@ class Left(NamedTuple):
 class Echoes:
     """The texts that a user was given lately, ready to be found again."""
 
-    def __init__(self, given: Sequence[Given], queries: Sequence[str]) -> None:
-        texts = [(_compared(each.text).rstrip(_STOPS), each) for each in given]
+    def __init__(self, given: Sequence[Given], queries: Collection[int]) -> None:
+        texts = [(compared(each.text), each) for each in given]
         self._given = [(text, each) for text, each in texts if len(text) >= MIN_ECHO_CHARACTERS]
         # A text that holds another is looked for first, so that nothing of it stays.
         self._given.sort(key=lambda known: -len(known[0]))
-        self._queries = {normal(query) for query in queries}
+        self._queries = queries
 
     def left_of(self, text: str, role: str) -> Left:
         is_user = role == "user"
-        if is_user and normal(text) in self._queries:
+        if is_user and query_hash(text) in self._queries:
             return Left(text, ())
-        plain = _compared(text).rstrip(_STOPS)
+        plain = compared(text)
         found = [(known, each) for known, each in self._given if (each.holds or not is_user) and known in plain]
         if not found:
             return Left(text, ())
@@ -100,7 +83,7 @@ class _Placed:
         signs: list[str] = []
         is_parted = False
         for found in _TOGETHER.finditer(text):
-            sign = _compared(found[0])
+            sign = _sign(found[0])
             if not sign:
                 # Space counts once, and only between what is seen. What is not seen at all does not count.
                 is_parted = is_parted or any(each.isspace() for each in found[0])
@@ -162,6 +145,16 @@ def _says_more(line: str) -> bool:
     return _WORD.search(_LABEL.sub("", bare)) is not None
 
 
-def _compared(text: str) -> str:
+def query_hash(query: str) -> int:
+    """By which a question is known when it is asked again."""
+    return hash(normal(query))
+
+
+def compared(text: str) -> str:
+    """A text as it is compared with others."""
+    return _sign(text).rstrip(_STOPS)
+
+
+def _sign(text: str) -> str:
     """Marks of quotation are all the same: models write them as they like."""
     return normal(text).translate(_QUOTES)

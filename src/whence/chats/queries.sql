@@ -2,7 +2,7 @@
 
 -- name: recent_recalls
 -- The last recalls of a user in a partition, the newest first.
-SELECT r.position FROM whence.recalls r
+SELECT r.position, r.recall_id FROM whence.recalls r
 WHERE r.workspace_id = %(workspace_id)s AND r.user_id = %(user_id)s AND r.agent = %(agent)s
   AND r.recalled_at >= %(since)s
 ORDER BY r.position DESC LIMIT %(limit)s::bigint;

@@ -119,10 +119,6 @@ class Recaller:
     def forget(self, workspace_id: str) -> None:
         self._corpora.forget(workspace_id)
 
-    async def settled(self, workspace_id: str) -> None:
-        """Until what was recalled in the workspace by now is recorded."""
-        await self._behind.settled(workspace_id)
-
     async def forget_session(self, workspace_id: str, session_id: str) -> None:
         await self._corpora.end_session(workspace_id, session_id)
 

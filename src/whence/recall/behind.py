@@ -23,7 +23,7 @@ class Behind:
         self._ledger = ledger
         self._waiting: dict[str, list[OwnEvent]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._ids: dict[UUID, str] = {}
+        self._ids: dict[UUID, tuple[str, OwnEvent]] = {}
         self._stored: dict[str, asyncio.Event] = {}
         """Of each workspace that somebody waits for: set when the next of its events are stored, or lost."""
         self._hurry = asyncio.Event()
@@ -35,7 +35,7 @@ class Behind:
     async def record(self, workspace_id: str, own: OwnEvent) -> None:
         waiting = self._waiting.setdefault(workspace_id, [])
         waiting.append(own)
-        self._ids[own.event.event_id] = workspace_id
+        self._ids[own.event.event_id] = workspace_id, own
         if workspace_id not in self._tasks:
             self._tasks[workspace_id] = asyncio.create_task(self._store(workspace_id))
         if len(waiting) > MAX_BEHIND:
@@ -43,7 +43,8 @@ class Behind:
 
     async def wait(self, event_id: UUID) -> None:
         """Until it is recorded, where this process is about to."""
-        while (workspace_id := self._ids.get(event_id)) is not None:
+        while (waiting := self._ids.get(event_id)) is not None:
+            workspace_id, _ = waiting
             stored = self._stored.setdefault(workspace_id, asyncio.Event())
             self._hurry.set()
             try:
@@ -54,8 +55,12 @@ class Behind:
     async def settled(self, workspace_id: str | None = None) -> None:
         """Until all that was answered by now is recorded, of one workspace or of all. Who answers more meanwhile does
         not hold this up."""
-        for event_id in [event_id for event_id, named in self._ids.items() if workspace_id in (None, named)]:
+        for event_id in [event_id for event_id, (named, _) in self._ids.items() if workspace_id in (None, named)]:
             await self.wait(event_id)
+
+    def waiting(self, workspace_id: str) -> list[OwnEvent]:
+        """What was answered in a workspace and is not recorded yet, the newest last."""
+        return [own for named, own in self._ids.values() if named == workspace_id]
 
     async def _store(self, workspace_id: str) -> None:
         """Until nothing waits. Who asked has the answer already; what is left where it fails is to say so."""

@@ -1,0 +1,156 @@
+"""What users were given lately, as far as it takes to see that a message holds none of it.
+
+Hashes are held and no texts, so there is nothing in it to erase. They are salted anew in each process.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from whence.chats.echo import MIN_ECHO_CHARACTERS, Echoes, Given, compared, query_hash
+from whence.clock import Clock
+from whence.db import Database, Scope
+from whence.db.arrays import Times, Uuids, scalar
+from whence.db.queries import load
+from whence.db.trip import Statement, rows_of
+from whence.ledger import Ledger
+from whence.recall.behind import Behind
+
+RECENT_RECALLS = 20
+"""The searches whose results are known when they come back in a message."""
+RECENT = timedelta(hours=24)
+MAX_GIVEN = 500
+"""Texts of those searches, the newest."""
+MAX_RECALLS_HELD = 10_000
+MAX_BEGINNINGS_HELD = 100_000
+
+_SQL = load("whence.chats")
+_RECALLS = Statement("chats_recent_recalls", _SQL["recent_recalls"])
+_TEXTS = Statement("chats_texts_given", _SQL["texts_given"])
+
+Value = TypeVar("Value")
+
+
+class _Asked(msgspec.Struct):
+    query: str = ""
+
+
+class _Hit(msgspec.Struct):
+    memory_id: UUID
+
+
+class _Said(msgspec.Struct):
+    """What counts in the payload of a recall."""
+
+    asked: _Asked
+    hits: list[_Hit]
+
+
+class _Recalled(NamedTuple):
+    query: int
+    hits: tuple[UUID, ...]
+
+
+class Lately:
+    def __init__(self, database: Database, ledger: Ledger, clock: Clock, behind: Behind) -> None:
+        self._database = database
+        self._ledger = ledger
+        self._clock = clock
+        self._behind = behind
+        self._recalls: dict[UUID, _Recalled] = {}
+        self._beginnings: dict[UUID, int | None] = {}
+        """Of the texts of memories; None where one is too short to be known again."""
+
+    async def echoes(self, scope: Scope, agent: str, texts: Sequence[str]) -> Echoes:
+        """What of that the messages may hold."""
+        recalls = await self._recent(scope, agent)
+        ids = list(dict.fromkeys(hit for recall in recalls for hit in recall.hits))[:MAX_GIVEN]
+        if not ids:
+            return Echoes((), ())
+        beginnings = await self._begin(scope, agent, ids)
+        said = {hash(part) for text in texts for part in _parts(text)}
+        held = [memory_id for memory_id in ids if beginnings[memory_id] in said]
+        given = await self._given(scope, agent, held) if held else []
+        return Echoes(given, {recall.query for recall in recalls})
+
+    async def _recent(self, scope: Scope, agent: str) -> list[_Recalled]:
+        """The newest first: what was answered a moment ago is recorded a moment later."""
+        known = {
+            own.event.event_id: _recalled(own.payload)
+            for own in reversed(self._behind.waiting(scope.workspace_id))
+            if own.event.event_type == "memory.recalled"
+            and (own.event.user_id, own.event.agent_id) == (scope.user_id, agent)
+        }
+        values = {
+            **_owner(scope, agent),
+            "since": scalar(Times, self._clock() - RECENT),
+            "limit": RECENT_RECALLS.to_bytes(8),
+        }
+        (found,) = await self._database.one_trip(scope, [(_RECALLS, values)])
+        recorded = {event_id: position for position, event_id in rows_of(found)}
+        newest = [*(each for each in known if each not in recorded), *recorded][:RECENT_RECALLS]
+        known |= {event_id: self._recalls[event_id] for event_id in recorded if event_id in self._recalls}
+        unknown = [position for event_id, position in recorded.items() if event_id not in known]
+        if unknown:
+            known |= await self._opened(scope, unknown)
+        _hold(self._recalls, known, MAX_RECALLS_HELD)
+        return [known[event_id] for event_id in newest if event_id in known]
+
+    async def _opened(self, scope: Scope, positions: list[int]) -> dict[UUID, _Recalled]:
+        async with self._database.transaction(scope) as tx:
+            sealed = await self._ledger.contents(tx, scope, positions)
+        contents = await self._ledger.opened(scope, sealed)
+        return {content.event_id: _recalled(content.body) for content in contents if content.body}
+
+    async def _begin(self, scope: Scope, agent: str, ids: list[UUID]) -> dict[UUID, int | None]:
+        known = {memory_id: self._beginnings[memory_id] for memory_id in ids if memory_id in self._beginnings}
+        new = [memory_id for memory_id in ids if memory_id not in known]
+        if new:
+            read = {each.memory_id: each.text for each in await self._given(scope, agent, new)}
+            known |= {memory_id: _beginning(read.get(memory_id, "")) for memory_id in new}
+            _hold(self._beginnings, known, MAX_BEGINNINGS_HELD)
+        return known
+
+    async def _given(self, scope: Scope, agent: str, ids: list[UUID]) -> list[Given]:
+        values = {
+            **_owner(scope, agent),
+            "ids": Uuids.of(ids).binary,
+            "least": MIN_ECHO_CHARACTERS.to_bytes(4),
+        }
+        (found,) = await self._database.one_trip(scope, [(_TEXTS, values)])
+        return [Given(*row) for row in rows_of(found)]
+
+
+def _owner(scope: Scope, agent: str) -> dict[str, bytes | None]:
+    return {
+        "workspace_id": scope.workspace_id.encode(),
+        "user_id": (scope.user_id or "").encode(),
+        "agent": agent.encode(),
+    }
+
+
+def _recalled(payload: bytes) -> _Recalled:
+    said = msgspec.json.decode(payload, type=_Said)
+    return _Recalled(query_hash(said.asked.query), tuple(hit.memory_id for hit in said.hits))
+
+
+def _beginning(text: str) -> int | None:
+    plain = compared(text)
+    return hash(plain[:MIN_ECHO_CHARACTERS]) if len(plain) >= MIN_ECHO_CHARACTERS else None
+
+
+def _parts(text: str) -> Iterable[str]:
+    """All that a text could be found by which stands in this one."""
+    plain = compared(text)
+    return (plain[at : at + MIN_ECHO_CHARACTERS] for at in range(len(plain) - MIN_ECHO_CHARACTERS + 1))
+
+
+def _hold(held: dict[UUID, Value], known: dict[UUID, Value], most: int) -> None:
+    """What has been held longest goes."""
+    held.update(known)
+    for key in list(islice(held, max(0, len(held) - most))):
+        del held[key]

@@ -1,0 +1,71 @@
+"""What comes back is known: whether it was given a moment ago, by another process, or is not held any more."""
+
+from collections.abc import Callable
+
+import pytest
+
+from conftest import Workspace
+from whence.app import App
+from whence.chats import Chat, lately
+from whence.chats.lately import Lately
+from whence.memory.partitions import DEFAULT_PART, agent_of
+from whence.wire import Message, Recall
+
+AGENT = agent_of(DEFAULT_PART, DEFAULT_PART)
+BREAD = "Grandmother taught me to bake sourdough bread."
+HERON = "A grey heron stands at the pond each morning."
+
+
+@pytest.fixture
+async def chat(app: App, workspace: Workspace) -> Chat:
+    ann = workspace.user("ann")
+    chat = Chat(ann, AGENT, "chat:1", teller=ann)
+    said = [Message(sender_id="ann", role="user", timestamp=at, content=text) for at, text in enumerate([BREAD, HERON])]
+    await app.chats.add(chat, said)
+    return chat
+
+
+@pytest.fixture
+def another(app: App) -> Callable[[], Lately]:
+    """As it begins in another process."""
+    return lambda: Lately(app.database, app.ledger, app.clock, app.behind)
+
+
+async def left_of(known: Lately, chat: Chat, text: str) -> str:
+    return (await known.echoes(chat.principal.scope, AGENT, [text])).left_of(text, "assistant").text
+
+
+async def test_what_is_not_recorded_yet_counts_and_what_another_process_recorded(
+    app: App, chat: Chat, another: Callable[[], Lately]
+) -> None:
+    known = another()
+    assert await left_of(known, chat, BREAD) == BREAD
+    await app.recaller.recall(chat.principal, Recall(query="bread", agent=AGENT, top_k=1))
+    assert app.behind.waiting(chat.principal.workspace_id)
+    assert await left_of(known, chat, BREAD) == ""
+    await app.behind.settled()
+    assert not app.behind.waiting(chat.principal.workspace_id)
+    for each in (known, another()):
+        assert await left_of(each, chat, f"I know:  {BREAD.upper()}\n{HERON}") == HERON
+        assert await left_of(each, chat, HERON) == HERON
+
+
+async def test_what_is_held_no_more_is_read_again(
+    app: App, chat: Chat, another: Callable[[], Lately], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lately, "MAX_RECALLS_HELD", 1)
+    monkeypatch.setattr(lately, "MAX_BEGINNINGS_HELD", 1)
+    known = another()
+    for query in ("bread", "heron"):
+        await app.recaller.recall(chat.principal, Recall(query=query, agent=AGENT, top_k=1))
+    await app.behind.settled()
+    for _ in range(2):
+        assert await left_of(known, chat, f"{BREAD} {HERON}") == ""
+
+
+async def test_it_is_of_one_user_and_one_partition(app: App, chat: Chat, workspace: Workspace) -> None:
+    await app.recaller.recall(chat.principal, Recall(query="bread", agent=AGENT, top_k=1))
+    known = Lately(app.database, app.ledger, app.clock, app.behind)
+    bob = workspace.user("bob")
+    assert await left_of(known, Chat(bob, AGENT, "chat:1", teller=bob), BREAD) == BREAD
+    assert (await known.echoes(chat.principal.scope, "another", [BREAD])).left_of(BREAD, "user").text == BREAD
