@@ -32,7 +32,7 @@ from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent, Vector
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS
-from whence.memory import Memory, unit_of
+from whence.memory import LONG_CHARACTERS, Memory, unit_of
 from whence.memory.own import Own, check_names, own_event
 from whence.memory.reembed import JOB as REEMBED
 from whence.memory.writing import MAX_TEXT_CHARACTERS, Draft, check_name, draft, event_of, normal, refused
@@ -64,8 +64,6 @@ STORED_AT_ONCE = 4
 """Large adds that are stored at a time; the others wait their turn, so that the queue of writes is not full."""
 LARGE_ADD = 20
 """Messages."""
-SHORT_ADD_CHARACTERS = 4_000
-"""Of all messages of an add; longer ones are read beside the event loop."""
 FLUSHED_AT_ONCE = 500
 """Messages that one flush reads and marks as read; the rest are for the next."""
 
@@ -252,6 +250,7 @@ class Chats:
             async with self._database.transaction(chat.principal.scope) as tx:
                 stored = await self._ledger.named(tx, chat.principal.scope, again)
             told |= {event_id: Outcome("duplicate", event.global_position) for event_id, event in stored.items()}
+        self._recaller.told(chat.principal.workspace_id, chat.principal.user_id)
         await self._embed_later(chat, len(events) - len(again))
         return told
 
@@ -302,7 +301,7 @@ class Chats:
 
     async def _beside(self, said: Sequence[Said], work: Callable[[], T]) -> T:
         """Beside the event loop where it takes longer than to go there."""
-        is_short = sum(len(each.text) for each in said) <= SHORT_ADD_CHARACTERS
+        is_short = sum(len(each.text) for each in said) <= LONG_CHARACTERS
         return work() if is_short else await asyncio.to_thread(work)
 
     # --- search -----------------------------------------------------------------------------------------------------

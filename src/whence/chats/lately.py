@@ -32,6 +32,7 @@ _SQL = load("whence.chats")
 _RECALLS = Statement("chats_recent_recalls", _SQL["recent_recalls"])
 _TEXTS = Statement("chats_texts_given", _SQL["texts_given"])
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
@@ -40,7 +41,7 @@ class _Asked(msgspec.Struct):
 
 
 class _Hit(msgspec.Struct):
-    memory_id: UUID
+    memory_id: str
 
 
 class _Said(msgspec.Struct):
@@ -52,7 +53,8 @@ class _Said(msgspec.Struct):
 
 class _Recalled(NamedTuple):
     query: int
-    hits: tuple[UUID, ...]
+    hits: tuple[str, ...]
+    """As text, which is compared sooner than a UUID."""
 
 
 class Lately:
@@ -62,7 +64,7 @@ class Lately:
         self._clock = clock
         self._behind = behind
         self._recalls: dict[UUID, _Recalled] = {}
-        self._beginnings: dict[UUID, int | None] = {}
+        self._beginnings: dict[str, int | None] = {}
         """Of the texts of memories; None where one is too short to be known again."""
 
     async def echoes(self, scope: Scope, agent: str, texts: Sequence[str]) -> Echoes:
@@ -106,19 +108,19 @@ class Lately:
         contents = await self._ledger.opened(scope, sealed)
         return {content.event_id: _recalled(content.body) for content in contents if content.body}
 
-    async def _begin(self, scope: Scope, agent: str, ids: list[UUID]) -> dict[UUID, int | None]:
+    async def _begin(self, scope: Scope, agent: str, ids: list[str]) -> dict[str, int | None]:
         known = {memory_id: self._beginnings[memory_id] for memory_id in ids if memory_id in self._beginnings}
         new = [memory_id for memory_id in ids if memory_id not in known]
         if new:
-            read = {each.memory_id: each.text for each in await self._given(scope, agent, new)}
+            read = {str(each.memory_id): each.text for each in await self._given(scope, agent, new)}
             known |= {memory_id: _beginning(read.get(memory_id, "")) for memory_id in new}
             _hold(self._beginnings, known, MAX_BEGINNINGS_HELD)
         return known
 
-    async def _given(self, scope: Scope, agent: str, ids: list[UUID]) -> list[Given]:
+    async def _given(self, scope: Scope, agent: str, ids: list[str]) -> list[Given]:
         values = {
             **_owner(scope, agent),
-            "ids": Uuids.of(ids).binary,
+            "ids": Uuids.of(list(map(UUID, ids))).binary,
             "least": MIN_ECHO_CHARACTERS.to_bytes(4),
         }
         (found,) = await self._database.one_trip(scope, [(_TEXTS, values)])
@@ -149,7 +151,7 @@ def _parts(text: str) -> Iterable[str]:
     return (plain[at : at + MIN_ECHO_CHARACTERS] for at in range(len(plain) - MIN_ECHO_CHARACTERS + 1))
 
 
-def _hold(held: dict[UUID, Value], known: dict[UUID, Value], most: int) -> None:
+def _hold(held: dict[Key, Value], known: dict[Key, Value], most: int) -> None:
     """What has been held longest goes."""
     held.update(known)
     for key in list(islice(held, max(0, len(held) - most))):

@@ -246,7 +246,7 @@ class Memory:
 
     async def embedded(self, texts: list[str]) -> list[Vector]:
         """Of unit length. A text without a word that the embedder knows is like nothing."""
-        is_quick = self.embedder.is_quick and len(texts) == 1
+        is_quick = self.embedder.is_quick and sum(map(len, texts)) <= LONG_CHARACTERS
         return self._embed(texts) if is_quick else await self._beside(self._embed, texts)
 
     async def embedded_query(self, text: str) -> Vector:

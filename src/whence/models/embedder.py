@@ -29,6 +29,9 @@ LARGEST_COMPONENT = 127
 MAX_KNOWN_WORDS = 50_000
 """Whose vectors are kept, a kilobyte each."""
 
+FEW_TEXTS = 16
+"""That are taken apart one by one."""
+
 Vectors = npt.NDArray[np.int8]
 """A row for each text."""
 
@@ -94,9 +97,9 @@ class WordLlamaEmbedder:
             return np.zeros((0, self.dimension), np.int8)
         weights = self._weights()
         texts = [bounded(text) for text in texts]
-        if len(texts) == 1:
-            # A batch wakes other threads, which takes longer than one text.
-            encoded = [weights.tokenizer.encode(texts[0], add_special_tokens=False)]
+        if len(texts) <= FEW_TEXTS:
+            # A batch wakes other threads, which takes longer than these do.
+            encoded = [weights.tokenizer.encode(text, add_special_tokens=False) for text in texts]
         else:
             encoded = weights.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return quantised(np.stack([_sum(weights.vectors, tokens.ids) for tokens in encoded]))

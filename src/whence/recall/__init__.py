@@ -119,6 +119,11 @@ class Recaller:
     def forget(self, workspace_id: str) -> None:
         self._corpora.forget(workspace_id)
 
+    def told(self, workspace_id: str, owner: str) -> None:
+        """Something of an owner's was just stored by this process: the next question reads it before it is ranked. What
+        others store is found too, and then everything is ranked once more."""
+        self._corpora.told(workspace_id, owner)
+
     async def forget_session(self, workspace_id: str, session_id: str) -> None:
         await self._corpora.end_session(workspace_id, session_id)
 
@@ -180,6 +185,8 @@ class Recaller:
         for held in everything:
             if needs_a_look or not held.is_loaded:
                 await self._corpora.load(scope, held)
+            elif held.is_behind:
+                await self._catch_up(scope, held)
         if needs_a_look:
             return await self._search_among(scope, asked, question, everything)
         wanted, is_current = asked.top_k, False
@@ -189,11 +196,7 @@ class Recaller:
             rows, sources, fresh = await self._read(scope, everything, ranked, asked.neighbours, now)
             if any(fresh):
                 for held, newer in zip(everything, fresh, strict=True):
-                    async with held.turn:
-                        await add(held.corpus, newer)
-                    if len(newer) == MAX_RANKED:
-                        # There is more than a look brings, such as a long document.
-                        await self._corpora.load(scope, held)
+                    await self._add(scope, held, newer)
                 if not is_current:
                     # Once: what is told meanwhile was told after the question.
                     is_current = all(len(newer) < MAX_RANKED for newer in fresh)
@@ -206,6 +209,18 @@ class Recaller:
             wanted *= 5
         chosen, distinct = _diverse(found, asked.top_k)
         return _Found(_shown(ranked, rows, sources, chosen, asked.neighbours), distinct, question, ranked.searched)
+
+    async def _catch_up(self, scope: Scope, held: Held) -> None:
+        held.is_behind = False
+        (newer,) = await self._database.one_trip(scope, [_told_since(held)])
+        await self._add(scope, held, rows_of(newer))
+
+    async def _add(self, scope: Scope, held: Held, newer: list[tuple[Any, ...]]) -> None:
+        async with held.turn:
+            await add(held.corpus, newer)
+        if len(newer) == MAX_RANKED:
+            # There is more than a look brings, such as a long document.
+            await self._corpora.load(scope, held)
 
     async def _search_among(self, scope: Scope, asked: Recall, question: Asked, everything: list[Held]) -> _Found:
         """Of what the database says is asked about: at another time, of a subject, of a speaker."""
@@ -292,14 +307,7 @@ class Recaller:
             "limit": MAX_SOURCES_SHOWN.to_bytes(8),
         }
         statements: list[tuple[Statement, dict[str, bytes | None]]] = [(FOUND, found), (_SOURCES, found)]
-        for held in everything:
-            values: dict[str, bytes | None] = {
-                "workspace_id": workspace,
-                "owner": None if held.owner is None else held.owner.encode(),
-                "after": held.corpus.until.to_bytes(8),
-                "limit": MAX_RANKED.to_bytes(8),
-            }
-            statements.append((_FRESH_OF_ALL if held.owner is None else _FRESH, values))
+        statements.extend(map(_told_since, everything))
         first, second, *later = await self._database.one_trip(scope, statements)
         places = {held.corpus.ids[index]: (held, index) for held, index in near}
         rows: dict[UUID, StoredMemory] = {}
@@ -376,6 +384,16 @@ class Recaller:
             moved = await self._memory.held(tx, principal.scope, [*given.helpful, *given.unhelpful], Recall())
         self._corpora.weigh(principal.workspace_id, {memory.memory_id: memory.importance for memory in moved})
         return FeedbackKept(event_id, (outcome.effect or {}).get("changed", 0))
+
+
+def _told_since(held: Held) -> tuple[Statement, dict[str, bytes | None]]:
+    values: dict[str, bytes | None] = {
+        "workspace_id": held.scope.workspace_id.encode(),
+        "owner": None if held.owner is None else held.owner.encode(),
+        "after": held.corpus.until.to_bytes(8),
+        "limit": MAX_RANKED.to_bytes(8),
+    }
+    return _FRESH_OF_ALL if held.owner is None else _FRESH, values
 
 
 def _rank(

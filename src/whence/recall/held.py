@@ -40,6 +40,8 @@ class Held:
         self.corpus = Corpus(words)
         self.turn = asyncio.Lock()
         self.is_loaded = False
+        self.is_behind = False
+        """Whether this process has told the owner's something since it was read."""
         self.loaded_at = 0.0
         self.loaded_after = 0
         """The position after which what is held begins."""
@@ -84,6 +86,11 @@ class Corpora:
         """Whether vectors of another embedder are held, which are being replaced in the database."""
         others = held.corpus.embedders - {self._embedder, GIVEN_EMBEDDER}
         return bool(others) and time.monotonic() - held.loaded_at > OUTDATED_SECONDS
+
+    def told(self, workspace_id: str, owner: str) -> None:
+        held = self._held.get((workspace_id, owner))
+        if held is not None:
+            held.is_behind = True
 
     def forget(self, workspace_id: str) -> None:
         """Somebody was erased, or rows were made anew: what is held of the workspace is not to be searched again."""
