@@ -7,7 +7,11 @@ extract(epoch FROM m.valid_at)::double precision, m.importance::real, v.embedder
 m.archived_at IS NOT NULL OR m.superseded_at IS NOT NULL, m.speaker IS NOT NULL OR m.role IS NOT NULL
 
 -- fragment: with_vector
-LEFT JOIN whence.memory_vectors v ON v.workspace_id = m.workspace_id AND v.memory_id = m.memory_id
+-- Row by row, whatever the tables looked like when the plan was made: there are few rows, or they come in portions.
+LEFT JOIN LATERAL (
+    SELECT v.embedder, v.embedding FROM whence.memory_vectors v
+    WHERE v.workspace_id = m.workspace_id AND v.memory_id = m.memory_id OFFSET 0
+) v ON true
 
 -- name: entries_of_owner
 SELECT {entry} FROM whence.memories m {with_vector}
