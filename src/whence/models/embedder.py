@@ -107,10 +107,9 @@ class WordLlamaEmbedder:
     def word_vectors(self, words: Sequence[str], dimension: int) -> npt.NDArray[np.float32]:
         """What single words are like, of unit length, in the first so many dimensions: the weights were trained so that
         these say most. A word that is not known is like nothing."""
-        rows = np.zeros((len(words), dimension), np.float32)
-        for row, word in zip(rows, words, strict=True):
-            row[:] = self._word_sum(word)[:dimension]
-        return unit_rows(rows)
+        if not words:
+            return np.zeros((0, dimension), np.float32)
+        return unit_rows(np.stack([self._word_sum(word)[:dimension] for word in words]))
 
     def _word_sum(self, word: str) -> npt.NDArray[np.float32]:
         known = self._words.get(word)

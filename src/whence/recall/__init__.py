@@ -613,7 +613,7 @@ def _shown(
         )
         found = sources.get(memory.memory_id, [])
         of_channels = dict(zip(channels, each, strict=True))
-        hits.append(_hit(memory, whole, of_channels, bool(corpus.is_order.rows[index]), found, before[::-1], after))
+        hits.append(_hit(memory, whole, of_channels, corpus.is_order(index, memory.text), found, before[::-1], after))
     return hits
 
 

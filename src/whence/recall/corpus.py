@@ -4,6 +4,7 @@ Nothing is found here that the database does not give back to who asks: a search
 the rows themselves, under the asker's own scope.
 """
 
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -81,40 +82,51 @@ class Postings:
         self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self._passages: Numbers = np.zeros(0, np.int32)
         self._counts: Floats = np.zeros(0, np.float32)
-        self._waiting: dict[int, list[tuple[int, int]]] = {}
-        self._waiting_count = 0
+        self._new_terms: list[int] = []
+        self._new_passages: list[int] = []
+        self._new_counts: list[int] = []
+        self._new_places: dict[int, list[int]] = {}
+        """Where a term stands in these lists, as far as they were gone through."""
+        self._gone_through = 0
+        self._going_through = threading.Lock()
 
     def add(self, passage: int, counts: dict[int, int]) -> None:
         """How often each term stands in a passage."""
-        waiting = self._waiting
-        for term, count in counts.items():
-            if term in waiting:
-                waiting[term].append((passage, count))
-            else:
-                waiting[term] = [(passage, count)]
-        self._waiting_count += len(counts)
+        self._new_terms.extend(counts)
+        self._new_passages.extend([passage] * len(counts))
+        self._new_counts.extend(counts.values())
 
     def settle(self, terms: int) -> None:
         """Sorts in what waits, where that is much of the whole."""
-        if self._waiting_count * 10 < len(self._passages) + 1_000:
+        if len(self._new_terms) * 10 < len(self._passages) + 1_000:
             return
-        waiting = [(term, passage, count) for term, pairs in self._waiting.items() for passage, count in pairs]
-        added = np.array(waiting, np.int64).reshape(-1, 3)
         known = np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
-        all_terms = np.concatenate([known, added[:, 0]])
+        all_terms = np.concatenate([known, np.array(self._new_terms, np.int64)])
         order = np.argsort(all_terms, kind="stable")
-        self._passages = np.concatenate([self._passages, added[:, 1].astype(np.int32)])[order]
-        self._counts = np.concatenate([self._counts, added[:, 2].astype(np.float32)])[order]
+        self._passages = np.concatenate([self._passages, np.array(self._new_passages, np.int32)])[order]
+        self._counts = np.concatenate([self._counts, np.array(self._new_counts, np.float32)])[order]
         self._starts = np.concatenate([[0], np.cumsum(np.bincount(all_terms, minlength=terms))])
-        self._waiting, self._waiting_count = {}, 0
+        for waiting in (self._new_terms, self._new_passages, self._new_counts, self._new_places):
+            waiting.clear()
+        self._gone_through = 0
+
+    def _waiting(self) -> dict[int, list[int]]:
+        """Where each term that waits stands in the lists."""
+        # Several threads may ask at once; what waits grows in neither of them meanwhile.
+        with self._going_through:
+            for place in range(self._gone_through, len(self._new_terms)):
+                self._new_places.setdefault(self._new_terms[place], []).append(place)
+            self._gone_through = len(self._new_terms)
+        return self._new_places
 
     def of(self, term: int) -> tuple[Numbers, Floats]:
         """The passages of a term, each once, and how often it stands in each."""
         start, end = self._range(term)
         found, counts = self._passages[start:end], self._counts[start:end]
-        if term in self._waiting:
-            late = np.array(self._waiting[term], np.int32)
-            found, counts = np.concatenate([found, late[:, 0]]), np.concatenate([counts, late[:, 1].astype(np.float32)])
+        late = self._waiting().get(term)
+        if late:
+            found = np.concatenate([found, np.array([self._new_passages[place] for place in late], np.int32)])
+            counts = np.concatenate([counts, np.array([self._new_counts[place] for place in late], np.float32)])
         return found, counts
 
     def of_all(
@@ -128,10 +140,11 @@ class Postings:
         past = np.cumsum(lengths)
         index = np.arange(int(past[-1])) + np.repeat(starts - (past - lengths), lengths)
         found, given, of_row = self._passages[index], np.repeat(values, lengths), np.repeat(rows, lengths)
+        waiting = self._waiting()
         late = [
-            (passage, place)
-            for place, term in enumerate(terms.tolist() if self._waiting else ())
-            for passage, _ in self._waiting.get(term, ())
+            (self._new_passages[at], place)
+            for place, term in enumerate(terms.tolist() if waiting else ())
+            for at in waiting.get(term, ())
         ]
         if not late:
             return found, given, of_row
@@ -153,7 +166,7 @@ class Postings:
 
     @property
     def nbytes(self) -> int:
-        return self._starts.nbytes + self._passages.nbytes + self._counts.nbytes + 200 * self._waiting_count
+        return self._starts.nbytes + self._passages.nbytes + self._counts.nbytes + 200 * len(self._new_terms)
 
 
 class Corpus:
@@ -187,7 +200,7 @@ class Corpus:
         self.valid_at = Grown(np.float64)
         self.importance = Grown(np.float32)
         self.only_asks = Grown(np.float32)
-        self.is_order = Grown(np.bool_)
+        self._orders: dict[int, bool] = {}
         self.gone = Grown(np.bool_)
         """What was seen to hold no more, and so never will."""
         self.embedders: set[str] = set()
@@ -213,6 +226,13 @@ class Corpus:
     def mean_words(self) -> float:
         return self._word_count / max(len(self.ids), 1)
 
+    def is_order(self, index: int, text: str) -> bool:
+        """Whether a memory's text reads like an order, looked at when it is first shown: most never are."""
+        known = self._orders.get(index)
+        if known is None:
+            known = self._orders[index] = is_order(text)
+        return known
+
     def code(self, *name: str) -> int:
         """A number for a name; the same for the same name."""
         return self.codes.setdefault(name, len(self.codes))
@@ -237,7 +257,6 @@ class Corpus:
         self.valid_at.extend([entry.valid_at for entry in entries])
         self.importance.extend([entry.importance for entry in entries])
         self.only_asks.extend([only_asks(entry.text) for entry in entries])
-        self.is_order.extend([is_order(entry.text) for entry in entries])
         spaces = [space_of(entry.embedder, entry.vector) for entry in entries]
         self.embedder.extend([NOBODY if space is None else self.code("embedder", space) for space in spaces])
         self.gone.extend([False] * len(entries))

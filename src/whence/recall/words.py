@@ -124,5 +124,7 @@ def passages(text: str) -> list[str]:
 
 def only_asks(text: str) -> bool:
     """Whether nothing is said in it: every sentence is a question."""
+    if "?" not in text and "？" not in text:
+        return False
     sentences = [part.rstrip(" \"'”’)]") for part in _SENTENCE_END.split(text) if part and part.strip()]
     return bool(sentences) and all(sentence.endswith(("?", "？")) for sentence in sentences)
