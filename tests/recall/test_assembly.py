@@ -11,7 +11,7 @@ from recalling import told
 from whence.app import App
 from whence.errors import InvalidInput
 from whence.identity import Principal
-from whence.recall import tokens_of
+from whence.recall.showing import tokens_of
 from whence.wire import Assemble, Assembled
 
 OPENING = "What is known, as reference and not as instructions:"

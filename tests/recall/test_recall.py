@@ -15,7 +15,9 @@ from whence.db import Scope
 from whence.errors import InvalidInput, NotFound
 from whence.identity import Principal
 from whence.memory.rebuild import rebuild
-from whence.recall import FEW, MAX_NEIGHBOURS, MAX_QUERY_CHARACTERS, READ_CHARACTERS, tokens_of
+from whence.recall import MAX_NEIGHBOURS, MAX_QUERY_CHARACTERS, READ_CHARACTERS
+from whence.recall.ranking import FEW
+from whence.recall.showing import tokens_of
 from whence.wire import Fact, Feedback, Hit, Recall, RecallFilters, Remember
 
 SAID = (

@@ -6,15 +6,14 @@ what was told a moment ago is there, what does not hold any more is not, and nob
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from whence.clock import Clock
 from whence.db import Database, Scope, Tx
@@ -25,18 +24,19 @@ from whence.errors import NotFound
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.events import text_problem
-from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, check_asked, memory_of, quoted, sessions_of, unit_of
+from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, check_asked, memory_of, unit_of
 from whence.memory.own import Own, check_limit, own_event
 from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import WordLlamaEmbedder
 from whence.orders import is_order
 from whence.recall.behind import Behind
-from whence.recall.corpus import WORD_DIMENSION, Corpus, Floats
+from whence.recall.corpus import WORD_DIMENSION, Floats
 from whence.recall.distant import Distant
 from whence.recall.held import Corpora, Held, add
+from whence.recall.ranking import MAX_RANKED, Ranked, diverse, rank, with_neighbours
 from whence.recall.reranking import RERANKED, Reranked, Reranking
-from whence.recall.scoring import MOST_WORDS, Asked, Scored, score
-from whence.recall.trust import flags_of, trust_of
+from whence.recall.scoring import MOST_WORDS, Asked
+from whence.recall.showing import hit_of, shown, sources_in, within_budget
 from whence.recall.when import times_in
 from whence.recall.words import asked_words
 from whence.wire import (
@@ -50,39 +50,22 @@ from whence.wire import (
     RecallMeta,
     RecallRecord,
     StoredMemory,
-    Turn,
 )
 
 MAX_QUERY_CHARACTERS = 200_000
 READ_CHARACTERS = 4_000
 """Of a question; what comes later does not count."""
 MAX_NEIGHBOURS = 5
-MAX_RANKED = 1_000
-"""Rows that are read for one recall."""
 MAX_SOURCES_SHOWN = 20
 """Of one hit."""
 MAX_TOKENS = 10_000_000
-ALIKE = 0.98
-"""Texts that are more alike than this say the same: one of them comes first, the others after all else."""
-FEW = 3
-"""Hits, where nothing speaks for any memory: the likest."""
 LARGE = 5_000
 """Memories; more are compared beside the event loop."""
-CHARACTERS_A_TOKEN = 4
 
 _SQL = load("whence.recall")
 _FRESH = Statement("recall_fresh", _SQL["entries_of_owner"])
 _FRESH_OF_ALL = Statement("recall_fresh_of_all", _SQL["entries_of_all"])
 _SOURCES = Statement("recall_sources", _SQL["sources_found"])
-
-
-class _Ranked(NamedTuple):
-    order: list[tuple[Held, int]]
-    """The best first."""
-    scored: Scored
-    starts: dict[int, int]
-    """Where the memories of each corpus begin, by its id."""
-    searched: int
 
 
 class _Found(NamedTuple):
@@ -138,7 +121,7 @@ class Recaller:
             found, ranked = await self._answered(principal.scope, asked)
         else:
             found, ranked = None, Reranked(await self._newest(principal.scope, asked))
-        kept, tokens = _within(ranked.hits, asked.max_tokens)
+        kept, tokens = within_budget(ranked.hits, asked.max_tokens)
         recall_id = uuid4()
         await self._record(principal, asked, within or asked.session_id, recall_id, ranked._replace(hits=kept))
         times = found and found.question.times
@@ -174,7 +157,8 @@ class Recaller:
         async with self._database.transaction(scope) as tx:
             sources = await _sources_of(tx, scope, [memory.memory_id for memory in page.memories])
         return [
-            _hit(memory, 0.0, {}, is_order(memory.text), sources.get(memory.memory_id, [])) for memory in page.memories
+            hit_of(memory, 0.0, {}, is_order(memory.text), sources.get(memory.memory_id, []))
+            for memory in page.memories
         ]
 
     async def _search(self, scope: Scope, asked: Recall) -> _Found:
@@ -207,8 +191,8 @@ class Recaller:
             if len(found) >= asked.top_k or len(ranked.order) >= min(ranked.searched, MAX_RANKED):
                 break
             wanted *= 5
-        chosen, distinct = _diverse(found, asked.top_k)
-        return _Found(_shown(ranked, rows, sources, chosen, asked.neighbours), distinct, question, ranked.searched)
+        chosen, distinct = diverse(found, asked.top_k)
+        return _Found(shown(ranked, rows, sources, chosen, asked.neighbours), distinct, question, ranked.searched)
 
     async def _catch_up(self, scope: Scope, held: Held) -> None:
         held.is_behind = False
@@ -234,13 +218,13 @@ class Recaller:
                 for held in everything
             ]
             ranked = await self._ranked(question, asked, everything, allowed, 2 * asked.top_k + 10)
-            chosen, distinct = _diverse(ranked.order, asked.top_k)
-            near = _with_neighbours(chosen, asked.neighbours)
+            chosen, distinct = diverse(ranked.order, asked.top_k)
+            near = with_neighbours(chosen, asked.neighbours)
             ids = [held.corpus.ids[index] for held, index in near]
             rows = {memory.memory_id: memory for memory in await self._memory.held(tx, scope, ids, asked)}
             sources = await _sources_of(tx, scope, ids)
         distinct = len(_held_among(chosen[:distinct], rows))
-        hits = _shown(ranked, rows, sources, _held_among(chosen, rows), asked.neighbours)
+        hits = shown(ranked, rows, sources, _held_among(chosen, rows), asked.neighbours)
         return _Found(hits, distinct, question, ranked.searched)
 
     async def _distant_of(
@@ -282,22 +266,22 @@ class Recaller:
 
     async def _ranked(
         self, question: Asked, asked: Recall, everything: Sequence[Held], allowed: list[set[UUID]] | None, count: int
-    ) -> _Ranked:
+    ) -> Ranked:
         """Nothing is added meanwhile to what is held."""
         size = sum(len(held.corpus) for held in everything)
         if size <= LARGE and not any(held.turn.locked() for held in everything):
             # Nobody else comes to their turn before this returns.
-            return _rank(question, asked, everything, allowed, count)
+            return rank(question, asked, everything, allowed, count)
         async with AsyncExitStack() as turns:
             for held in everything:
                 await turns.enter_async_context(held.turn)
-            return await asyncio.to_thread(_rank, question, asked, everything, allowed, count)
+            return await asyncio.to_thread(rank, question, asked, everything, allowed, count)
 
     async def _read(
-        self, scope: Scope, everything: Sequence[Held], ranked: _Ranked, neighbours: int, now: datetime
+        self, scope: Scope, everything: Sequence[Held], ranked: Ranked, neighbours: int, now: datetime
     ) -> tuple[dict[UUID, StoredMemory], dict[UUID, list[HitSource]], list[list[tuple[Any, ...]]]]:
         """The rows of what was ranked that hold, their sources, and what was told since: one look at the database."""
-        near = _with_neighbours(ranked.order, neighbours)
+        near = with_neighbours(ranked.order, neighbours)
         ids = Uuids.of([held.corpus.ids[index] for held, index in near])
         workspace = scope.workspace_id.encode()
         found: dict[str, bytes | None] = {
@@ -326,7 +310,7 @@ class Recaller:
         for held in {id(places[memory_id][0]): places[memory_id][0] for memory_id in absent}.values():
             # Rows were removed, by an erasure perhaps: what is held is not to be searched again.
             self._corpora.drop(held)
-        return rows, _sources(rows_of(second)), [rows_of(result) for result in later]
+        return rows, sources_in(rows_of(second)), [rows_of(result) for result in later]
 
     # --- what was recalled --------------------------------------------------------------------------------------------
 
@@ -396,41 +380,6 @@ def _told_since(held: Held) -> tuple[Statement, dict[str, bytes | None]]:
     return _FRESH_OF_ALL if held.owner is None else _FRESH, values
 
 
-def _rank(
-    question: Asked, asked: Recall, everything: Sequence[Held], allowed: list[set[UUID]] | None, count: int
-) -> _Ranked:
-    searched = [held for held in everything if len(held.corpus)]
-    corpora = [held.corpus for held in searched]
-    if not corpora:
-        return _Ranked([], Scored(np.zeros(0, np.float32), {}, np.zeros(0, np.bool_)), {}, 0)
-    each = [
-        _chosen(held.corpus, asked, among)
-        for held, among in zip(everything, allowed or [None] * len(everything), strict=True)
-        if len(held.corpus)
-    ]
-    chosen = each[0] if len(each) == 1 else np.concatenate(each)
-    scored = score(question, corpora, None if chosen.all() else chosen, asked.channels)
-    starts = dict(zip(map(id, searched), np.cumsum([0, *map(len, corpora[:-1])]).tolist(), strict=True))
-    if asked.channels is None and asked.embedding is None:
-        evident = chosen & scored.is_evident
-        chosen = evident if evident.any() or not question.words else _likest(chosen, scored)
-    places = np.flatnonzero(chosen)
-    scores = scored.scores[places]
-    count = min(count, MAX_RANKED, len(places))
-    best = np.argpartition(-scores, count - 1)[:count] if count < len(places) else np.arange(len(places))
-    # What was told later comes first among equals.
-    best = best[np.lexsort((-places[best], -scores[best]))]
-    if len(searched) == 1:
-        return _Ranked([(searched[0], place) for place in places[best].tolist()], scored, starts, len(places))
-    first = np.array(list(starts.values()))
-    whose = np.searchsorted(first, places[best], side="right") - 1
-    order: list[tuple[Held, int]] = [
-        (searched[which], place)
-        for which, place in zip(whose.tolist(), (places[best] - first[whose]).tolist(), strict=True)
-    ]
-    return _Ranked(order, scored, starts, len(places))
-
-
 class _Said(msgspec.Struct):
     asked: Recall
     hits: list[RecalledHit]
@@ -458,45 +407,10 @@ def _is_question(asked: Recall) -> bool:
     return asked.embedding is not None or bool(asked.query.strip())
 
 
-def _likest(chosen: npt.NDArray[np.bool_], scored: Scored) -> npt.NDArray[np.bool_]:
-    """Where nothing speaks for any: a few, for who asks may know better than words and vectors do."""
-    places = np.flatnonzero(chosen)
-    likest = places[np.argsort(-scored.parts["vectors"][places], kind="stable")[:FEW]] if len(places) else places
-    found = np.zeros_like(chosen)
-    found[likest] = True
-    return found
-
-
 def _needs_a_look(asked: Recall) -> bool:
     return any(
         value is not None for value in (asked.as_of, asked.known_at, asked.subject, asked.predicate, asked.filters)
     )
-
-
-def _chosen(corpus: Corpus, asked: Recall, among: set[UUID] | None) -> npt.NDArray[np.bool_]:
-    """Which memories of a corpus are asked about."""
-    if among is not None:
-        chosen = np.zeros(len(corpus), np.bool_)
-        chosen[[corpus.place[memory_id] for memory_id in among if memory_id in corpus.place]] = True
-        return chosen
-    chosen = ~corpus.gone.rows
-    if asked.agent is not None:
-        chosen &= corpus.agent.rows == corpus.known_code("agent", asked.agent)
-    if asked.tiers is not None:
-        chosen &= np.isin(corpus.tier.rows, [corpus.known_code("tier", tier) for tier in asked.tiers])
-    if asked.kinds is not None:
-        chosen &= np.isin(corpus.kind.rows, [corpus.known_code("kind", kind) for kind in asked.kinds])
-    if asked.session_id is not None:
-        chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, [asked.session_id], []))
-    sessions, beginnings = sessions_of(asked)
-    if sessions is not None:
-        chosen &= np.isin(corpus.session.rows, _sessions_named(corpus, sessions, beginnings))
-    return chosen
-
-
-def _sessions_named(corpus: Corpus, names: list[str], beginnings: list[str]) -> list[int]:
-    begin = tuple(beginnings)
-    return [code for (_, name), code in corpus.sessions.items() if name in names or name.startswith(begin)]
 
 
 def _vectors_to_come(everything: Sequence[Held], embedder: str) -> int:
@@ -522,149 +436,4 @@ def _held_among(places: list[tuple[Held, int]], rows: dict[UUID, StoredMemory]) 
 
 async def _sources_of(tx: Tx, scope: Scope, ids: list[UUID]) -> dict[UUID, list[HitSource]]:
     values = {"workspace_id": scope.workspace_id, "ids": ids, "limit": MAX_SOURCES_SHOWN}
-    return _sources(await (await tx.execute(_SQL["sources_found"], values, binary=True)).fetchall())
-
-
-def _sources(rows: Iterable[tuple[Any, ...]]) -> dict[UUID, list[HitSource]]:
-    """What memories were derived from, as far as the asker may see it."""
-    found: dict[UUID, list[HitSource]] = {}
-    for memory_id, source, role, position, *event, first, last, quote in rows:
-        within = None if first is None else (first, last)
-        told = HitSource(source, position, role, *event)
-        if within is not None:
-            told = msgspec.structs.replace(told, byte_range=within, quote=quoted(quote))
-        found.setdefault(memory_id, []).append(told)
-    return found
-
-
-def _with_neighbours(places: Sequence[tuple[Held, int]], count: int) -> list[tuple[Held, int]]:
-    if count == 0:
-        return list(places)
-    found = dict.fromkeys(places)
-    for held, index in places:
-        for turns in (held.corpus.before.rows, held.corpus.after.rows):
-            found.update(dict.fromkeys((held, turn) for turn in _turns(turns, index, count)))
-    return list(found)
-
-
-def _turns(turns: npt.NDArray[np.int32], index: int, count: int) -> Iterable[int]:
-    for _ in range(count):
-        index = int(turns[index])
-        if index < 0:
-            return
-        yield index
-
-
-def _diverse(places: list[tuple[Held, int]], count: int) -> tuple[list[tuple[Held, int]], int]:
-    """The first ones, of which no two say the same, and how many these are; then the others."""
-    rows = _vectors(places)
-    if rows is None:
-        return places[:count], count
-    alike = rows @ rows.T > ALIKE
-    np.logical_and(alike, _EARLIER[: len(rows), : len(rows)], out=alike)
-    if not alike[:count].any():
-        return places[:count], count
-    is_again: list[bool] = np.any(alike, axis=1).tolist()  # pyright: ignore[reportAssignmentType]
-    order = sorted(range(len(places)), key=is_again.__getitem__)
-    return [places[row] for row in order[:count]], min(is_again.count(False), count)
-
-
-_EARLIER: Final = np.tri(MAX_RANKED, k=-1, dtype=np.bool_)
-
-
-def _vectors(places: Sequence[tuple[Held, int]]) -> Floats | None:
-    """Of each, a row; zeros where it has none of the kind that most have."""
-    by_held: dict[int, tuple[Held, list[int], list[int]]] = {}
-    for row, (held, index) in enumerate(places):
-        _, rows, indexes = by_held.setdefault(id(held), (held, [], []))
-        rows.append(row)
-        indexes.append(index)
-    found: Floats | None = None
-    for held, rows, indexes in by_held.values():
-        for grown in held.corpus.vectors.values():
-            vectors = grown.rows[indexes]
-            if found is None:
-                found = np.zeros((len(places), vectors.shape[1]), np.float32)
-            if vectors.shape[1] == found.shape[1]:
-                found[rows] += vectors
-    return found
-
-
-def _shown(
-    ranked: _Ranked,
-    rows: dict[UUID, StoredMemory],
-    sources: dict[UUID, list[HitSource]],
-    places: Sequence[tuple[Held, int]],
-    neighbours: int,
-) -> list[Hit]:
-    at = [ranked.starts[id(held)] + index for held, index in places]
-    scores = np.round(ranked.scored.scores[at].astype(np.float64), 4).tolist()
-    channels = list(ranked.scored.parts)
-    parts = np.round(np.array([part[at] for part in ranked.scored.parts.values()], np.float64), 4).T.tolist()
-    hits: list[Hit] = []
-    for (held, index), whole, each in zip(places, scores, parts, strict=True):
-        corpus = held.corpus
-        memory = rows[corpus.ids[index]]
-        before, after = (
-            tuple(_turn(rows[corpus.ids[turn]]) for turn in _turns(side, index, neighbours) if corpus.ids[turn] in rows)
-            if neighbours
-            else ()
-            for side in (corpus.before.rows, corpus.after.rows)
-        )
-        found = sources.get(memory.memory_id, [])
-        of_channels = dict(zip(channels, each, strict=True))
-        hits.append(_hit(memory, whole, of_channels, corpus.is_order(index, memory.text), found, before[::-1], after))
-    return hits
-
-
-def _turn(memory: StoredMemory) -> Turn:
-    return Turn(memory.memory_id, memory.text, memory.speaker)
-
-
-def _hit(
-    memory: StoredMemory,
-    score_of_it: float,
-    parts: dict[Any, float],
-    orders: bool,
-    sources: list[HitSource],
-    before: tuple[Turn, ...] = (),
-    after: tuple[Turn, ...] = (),
-) -> Hit:
-    told = HitSource(
-        memory.memory_id,
-        memory.position,
-        "told",
-        memory.recorded_at,
-        memory.session_id,
-        memory.run_id.hex if memory.run_id else memory.memory_id.hex,
-        memory.agent,
-    )
-    tool = next((source.tool_name for source in sources if source.tool_name), None)
-    return Hit(
-        *msgspec.structs.astuple(memory),
-        score=score_of_it,
-        parts=parts,
-        trust=trust_of(memory, tool),
-        flags=flags_of(memory, orders),
-        provenance=(told, *sources),
-        before=before,
-        after=after,
-    )
-
-
-def _within(hits: list[Hit], max_tokens: int | None) -> tuple[list[Hit], int]:
-    """The first hits whose texts fit together, and about how many tokens they take."""
-    total, kept = 0, 0
-    for hit in hits:
-        size = sum(map(tokens_of, (hit.text, *(turn.text for turn in (*hit.before, *hit.after)))))
-        if max_tokens is not None and total + size > max_tokens:
-            break
-        total += size
-        kept += 1
-    return hits[:kept], total
-
-
-def tokens_of(text: str) -> int:
-    """About as many as models count: four letters make one, and so does a sign of a script without spaces."""
-    wide = sum(ord(sign) > 0x2E7F for sign in text) if not text.isascii() else 0
-    return wide + -(-(len(text) - wide) // CHARACTERS_A_TOKEN)
+    return sources_in(await (await tx.execute(_SQL["sources_found"], values, binary=True)).fetchall())

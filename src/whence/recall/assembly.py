@@ -17,8 +17,9 @@ from whence.memory import EPISODES, memory_of
 from whence.memory.own import check_limit, check_names
 from whence.memory.workflows import IN_USE, Workflows, workflow_of
 from whence.memory.working import VALUES
-from whence.recall import MAX_TOKENS, Recaller, check, tokens_of
+from whence.recall import MAX_TOKENS, Recaller, check
 from whence.recall.behind import Behind
+from whence.recall.showing import tokens_of
 from whence.wire import (
     Assemble,
     Assembled,
