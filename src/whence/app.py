@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from whence.chats import Chats
 from whence.chats.extraction import ByModel, ByRules
 from whence.clock import Clock, system_clock
+from whence.conversations import Conversations
 from whence.crypto import LocalKeyProvider
 from whence.db import Database, embedded
 from whence.db.migrate import migrate, pending
@@ -63,6 +64,7 @@ class App:
     recaller: Recaller
     assembler: Assembler
     chats: Chats
+    conversations: Conversations
     behind: Behind
     distant: Distant
     reembedding: Reembedding
@@ -142,6 +144,7 @@ async def open_app(
                     recaller=recaller,
                     assembler=Assembler(database, clock, workflows, recaller, behind),
                     chats=Chats(database, ledger, clock, memory, recaller, queue, extractor),
+                    conversations=Conversations(database, ledger, clock),
                     behind=behind,
                     distant=distant,
                     reembedding=Reembedding(database, memory, clock, registry),
