@@ -28,6 +28,7 @@ from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
 from whence.lifecycle.actions import Actions
 from whence.lifecycle.archive import Archive
+from whence.lifecycle.conversations import no_threads
 from whence.lifecycle.erasure import Erasures
 from whence.lifecycle.export import Exports
 from whence.lifecycle.policies import Policies
@@ -132,6 +133,8 @@ async def open_app(
             extractor = ByRules() if language_model is None else ByModel(language_model)
             archive = Archive(settings.archive_path, database, ledger)
             resources = Resources(database, ledger, memory, clock, Readers())
+            # What is kept elsewhere under the id of a conversation, such as the checkpoints of a graph, ends with it.
+            threads = no_threads
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
                 yield App(
@@ -156,8 +159,8 @@ async def open_app(
                     queue=queue,
                     actions=Actions(database, ledger, clock, profiles),
                     archive=archive,
-                    retention=retention.measured(registry),
-                    erasures=Erasures(database, ledger, memory, projector, clock),
+                    retention=retention.ending(threads).measured(registry),
+                    erasures=Erasures(database, ledger, memory, projector, clock, threads),
                     exports=Exports(database, ledger, projector, clock),
                     resources=resources,
                     registry=registry,

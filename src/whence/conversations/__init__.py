@@ -7,7 +7,7 @@ else, an administrator included; a broadcast by every member. Something missing,
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4, uuid5
 
 import msgspec
@@ -23,6 +23,7 @@ from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent
 from whence.ledger.events import MAX_POSITION, text_problem
 from whence.ledger.payloads import WORKSPACE_SUBJECT
+from whence.lifecycle.conversations import SESSION, ConversationPayload
 from whence.memory.own import check_limit, check_names, not_stored, own_event
 from whence.memory.writing import refused
 from whence.wire import (
@@ -48,7 +49,6 @@ MAX_PAGE_MESSAGES = 500
 MADE_AT_ONCE = 4
 """Conversations that are made at a time; each holds a connection while it waits for the head of its workspace."""
 
-SESSION: Final = "conversation:"
 _SQL = load("whence.conversations")
 
 
@@ -81,16 +81,6 @@ class Said(NamedTuple):
     position: int
     is_copy: bool
     conversation_id: UUID
-
-
-class Payload(msgspec.Struct, frozen=True):
-    """What counts in the payload of an event of a conversation."""
-
-    title: str | None = None
-    message: NewMessage | None = None
-
-
-_payload = msgspec.json.Decoder(Payload)
 
 
 class Conversations:
@@ -170,10 +160,10 @@ class Conversations:
             if found is not None
         ]
 
-    async def _payloads(self, principal: Principal, places: dict[int, bool]) -> dict[int, Payload]:
+    async def _payloads(self, principal: Principal, places: dict[int, bool]) -> dict[int, ConversationPayload]:
         """What stands at these positions, each with whether it is a broadcast's, which is nobody's and so not to be
         read in the scope of a user. That the caller may see it was said by the row that names the position."""
-        found: dict[int, Payload] = {}
+        found: dict[int, ConversationPayload] = {}
         for is_shared, scope in ((False, _scope(principal)), (True, Scope(principal.workspace_id))):
             left = sorted(place for place, shared in places.items() if shared == is_shared)
             while left:
@@ -183,7 +173,7 @@ class Conversations:
                     break
                 for content in await self._ledger.opened(scope, sealed):
                     if content.body is not None:
-                        found[content.position] = _payload.decode(content.body)
+                        found[content.position] = ConversationPayload.of(content.body)
                 left = [place for place in left if place > sealed[-1].position]
         return found
 
@@ -292,8 +282,8 @@ class Conversations:
     # --- say --------------------------------------------------------------------------------------------------------
 
     async def post(self, principal: Principal, conversation_id: UUID, message: NewMessage) -> Posted:
-        """Returns after the commit. A reply to a broadcast stands in the caller's fork of it, which the first makes. The
-        same sent again with its id is stored once."""
+        """Returns after the commit. A reply to a broadcast stands in the caller's fork of it, which the first one
+        makes. The same sent again with its id is stored once."""
         _check_message("", message)
         row = await self._target(principal, conversation_id)
         if message.message_id is not None:

@@ -29,7 +29,7 @@ SELECT {conversation} FROM (
      ORDER BY c.position DESC LIMIT %(limit)s::bigint)
     UNION ALL
     (SELECT * FROM whence.conversations c
-     WHERE c.workspace_id = %(workspace_id)s AND c.user_id IS NULL AND c.deleted_at IS NULL
+     WHERE c.workspace_id = %(workspace_id)s AND c.user_id IS NULL
        AND c.position < %(before)s::bigint AND coalesce(%(state)s::text, 'broadcast') = 'broadcast'
      ORDER BY c.position DESC LIMIT %(limit)s::bigint)
 ) c

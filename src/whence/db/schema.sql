@@ -409,7 +409,7 @@ CREATE FUNCTION whence.effect_retire_conversations(in_workspace text, at_positio
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    gone uuid[] := ARRAY(SELECT (d->>'conversation_id')::uuid FROM jsonb_array_elements(document->'dispose') d);
+    gone uuid[] := ARRAY(SELECT (d->>'conversation_id')::uuid FROM jsonb_array_elements(document->'retire') d);
     expired integer := whence.tombstone_conversations(
         in_workspace, ARRAY(SELECT jsonb_array_elements_text(document->'expire')::uuid), at);
     disposed integer;
@@ -2420,17 +2420,19 @@ CREATE INDEX actions_in_order ON whence.actions USING btree ("position", workspa
 
 CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (whence.as_read(body) public.gin_trgm_ops);
 
-CREATE UNIQUE INDEX conversation_messages_once ON whence.conversation_messages USING btree (workspace_id, message_id) WHERE (NOT is_copy);
+CREATE UNIQUE INDEX conversation_messages_once ON whence.conversation_messages USING btree (message_id, workspace_id) WHERE (NOT is_copy);
 
-CREATE INDEX conversations_idle ON whence.conversations USING btree (active_at, workspace_id) WHERE ((deleted_at IS NULL) AND (user_id IS NOT NULL));
+CREATE INDEX conversations_idle ON whence.conversations USING btree (workspace_id, active_at) WHERE ((deleted_at IS NULL) AND (user_id IS NOT NULL) AND (active_at > '-infinity'::timestamp with time zone));
 
-CREATE INDEX conversations_of_user ON whence.conversations USING btree (workspace_id, user_id, "position") WHERE (deleted_at IS NULL);
+CREATE INDEX conversations_of_nobody ON whence.conversations USING btree (workspace_id, "position") WHERE (user_id IS NULL);
 
-CREATE UNIQUE INDEX conversations_one_fork ON whence.conversations USING btree (workspace_id, forked_from, user_id) WHERE ((forked_from IS NOT NULL) AND (deleted_at IS NULL));
+CREATE INDEX conversations_of_user ON whence.conversations USING btree (user_id, workspace_id, "position") WHERE (deleted_at IS NULL);
 
-CREATE UNIQUE INDEX conversations_one_key ON whence.conversations USING btree (workspace_id, broadcast_key) WHERE (broadcast_key IS NOT NULL);
+CREATE UNIQUE INDEX conversations_one_fork ON whence.conversations USING btree (forked_from, user_id, workspace_id) WHERE ((forked_from IS NOT NULL) AND (deleted_at IS NULL));
 
-CREATE INDEX conversations_tombstoned ON whence.conversations USING btree (deleted_at, workspace_id) WHERE (deleted_at IS NOT NULL);
+CREATE UNIQUE INDEX conversations_one_key ON whence.conversations USING btree (broadcast_key, workspace_id) WHERE (broadcast_key IS NOT NULL);
+
+CREATE INDEX conversations_tombstoned ON whence.conversations USING btree (workspace_id, deleted_at) WHERE (deleted_at > '-infinity'::timestamp with time zone);
 
 CREATE INDEX erasures_of_subject ON whence.erasures USING btree (subject_hash, workspace_id, "position");
 

@@ -34,15 +34,19 @@ COMMENT ON COLUMN whence.conversations.max_messages IS
     'Of a broadcast, as many as it was published with: nobody writes into it afterwards.';
 COMMENT ON COLUMN whence.conversations.active_at IS 'When the last message came, else when it was started.';
 
+-- What tells rows apart comes first, so that no other statement takes an index for good that has only its workspace.
 -- A fork that was deleted is in nobody's way: the next reply makes another.
-CREATE UNIQUE INDEX conversations_one_fork ON whence.conversations (workspace_id, forked_from, user_id)
+CREATE UNIQUE INDEX conversations_one_fork ON whence.conversations (forked_from, user_id, workspace_id)
     WHERE forked_from IS NOT NULL AND deleted_at IS NULL;
-CREATE UNIQUE INDEX conversations_one_key ON whence.conversations (workspace_id, broadcast_key)
+CREATE UNIQUE INDEX conversations_one_key ON whence.conversations (broadcast_key, workspace_id)
     WHERE broadcast_key IS NOT NULL;
-CREATE INDEX conversations_of_user ON whence.conversations (workspace_id, user_id, position) WHERE deleted_at IS NULL;
-CREATE INDEX conversations_idle ON whence.conversations (active_at, workspace_id)
-    WHERE deleted_at IS NULL AND user_id IS NOT NULL;
-CREATE INDEX conversations_tombstoned ON whence.conversations (deleted_at, workspace_id) WHERE deleted_at IS NOT NULL;
+CREATE INDEX conversations_of_user ON whence.conversations (user_id, workspace_id, position) WHERE deleted_at IS NULL;
+-- That there is no user is nothing that an index can be in order by.
+CREATE INDEX conversations_of_nobody ON whence.conversations (workspace_id, position) WHERE user_id IS NULL;
+-- That a time is not before all times is what only those say who look for it by these.
+CREATE INDEX conversations_idle ON whence.conversations (workspace_id, active_at)
+    WHERE deleted_at IS NULL AND user_id IS NOT NULL AND active_at > '-infinity';
+CREATE INDEX conversations_tombstoned ON whence.conversations (workspace_id, deleted_at) WHERE deleted_at > '-infinity';
 
 CREATE TABLE whence.conversation_messages (
     workspace_id text NOT NULL,
@@ -63,7 +67,7 @@ CREATE TABLE whence.conversation_messages (
     CONSTRAINT conversation_messages_copy_is_owned CHECK (user_id IS NOT NULL OR NOT is_copy),
     CONSTRAINT conversation_messages_broadcast_stays CHECK (user_id IS NOT NULL OR deleted_at IS NULL)
 );
-CREATE UNIQUE INDEX conversation_messages_once ON whence.conversation_messages (workspace_id, message_id) WHERE NOT is_copy;
+CREATE UNIQUE INDEX conversation_messages_once ON whence.conversation_messages (message_id, workspace_id) WHERE NOT is_copy;
 COMMENT ON COLUMN whence.conversation_messages.message_id IS
     'The id of the event whose payload holds the text. A copy in a fork names the event of the broadcast.';
 COMMENT ON COLUMN whence.conversation_messages.position IS 'Of that event.';
@@ -201,7 +205,7 @@ CREATE FUNCTION whence.effect_retire_conversations(in_workspace text, at_positio
 RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
-    gone uuid[] := ARRAY(SELECT (d->>'conversation_id')::uuid FROM jsonb_array_elements(document->'dispose') d);
+    gone uuid[] := ARRAY(SELECT (d->>'conversation_id')::uuid FROM jsonb_array_elements(document->'retire') d);
     expired integer := whence.tombstone_conversations(
         in_workspace, ARRAY(SELECT jsonb_array_elements_text(document->'expire')::uuid), at);
     disposed integer;
