@@ -198,6 +198,19 @@ async def test_what_is_given_up_or_refused_leaves_no_row_and_no_event(
         reply.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reply
+    assert [await counted(app, workspace, name) for name in ("events", "payloads", "conversations")] == before
+    made = await app.conversations.start(ann)
+    row = await app.conversations._target(ann, made.conversation_id)  # pyright: ignore[reportPrivateUsage]
+    await app.conversations.delete(ann, made.conversation_id)
+    before = [await counted(app, workspace, name) for name in ("events", "payloads", "conversations")]
+
+    async def a_moment_ago(*_: object) -> object:
+        return row
+
+    with monkeypatch.context() as patched:
+        patched.setattr(app.conversations, "_target", a_moment_ago)
+        with pytest.raises(NotFound):
+            await app.conversations.post(ann, made.conversation_id, NewMessage("too late"))
     monkeypatch.setattr(conversations, "_check_message", lambda *_: None)
     bad = [NewMessage("fine"), NewMessage("no", "robot")]  # type: ignore[arg-type]
     with pytest.raises(psycopg.errors.CheckViolation):

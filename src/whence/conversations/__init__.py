@@ -152,9 +152,7 @@ class Conversations:
         """Those that can be opened: somebody may be erased meanwhile."""
         payloads = await self._payloads(principal, {each.position: is_shared or each.is_copy for each in said})
         return [
-            ConversationMessage(
-                each.message_id, each.place, each.role, found.content, each.recorded_at, each.position, each.is_copy
-            )
+            _message(each, found.content)
             for each in said
             for found in [payloads[each.position].message if each.position in payloads else None]
             if found is not None
@@ -286,10 +284,9 @@ class Conversations:
         makes. The same sent again with its id is stored once."""
         _check_message("", message)
         row = await self._target(principal, conversation_id)
-        if message.message_id is not None:
-            repeated = await self._repeated(principal, row, message)
-            if repeated is not None:
-                return repeated
+        repeated = await self._repeated(principal, row, message)
+        if repeated is not None:
+            return repeated
         event_id = message.message_id or uuid4()
         if row.state == "broadcast":
             outcome = await self._reply(principal, row, event_id, message)
@@ -297,7 +294,10 @@ class Conversations:
             own = self._message(event_id, row.conversation_id, principal.user_id, message)
             [outcome] = await self._ledger.record(principal.workspace_id, [own])
         if outcome is not None and outcome.status == "accepted":
-            return await self._posted(principal, await self._said(principal, event_id))
+            posted = await self._posted(principal, event_id, message.content)
+            if posted is None:
+                raise _no_such()
+            return posted
         if outcome is not None and outcome.status == "rejected":
             # Perhaps because it was deleted meanwhile.
             await self._row(principal, row.conversation_id)
@@ -339,33 +339,28 @@ class Conversations:
         outcomes = await self._make(principal.workspace_id, owner, make)
         return outcomes[-1] if outcomes else None
 
-    async def _said(self, principal: Principal, message_id: UUID) -> Said:
+    async def _posted(self, principal: Principal, message_id: UUID, content: str | None = None) -> Posted | None:
+        """What the caller has posted with this id; `content` is what it says, where that is known."""
         scope = _scope(principal)
         async with self._database.transaction(scope) as tx:
             values = scope.values(message_id=message_id)
             row: Any = await (await tx.execute(_SQL["message_by_id"], values, binary=True)).fetchone()
-        if row is None:
-            raise _no_such()
-        return Said(*row)
-
-    async def _posted(self, principal: Principal, said: Said) -> Posted:
-        conversation = await self.get(principal, said.conversation_id)
-        messages = await self._messages(principal, [said])
-        if not messages:
-            raise _no_such()
-        return Posted(**msgspec.structs.asdict(conversation), message=messages[0])
+            if row is None:
+                return None
+            said = Said(*row)
+            conversation = await _found(tx, scope.values(conversation_id=said.conversation_id))
+        title = (await self._titles(principal, [conversation])).get(conversation.position)
+        messages = [_message(said, content)] if content is not None else await self._messages(principal, [said])
+        whole = msgspec.structs.asdict(_conversation(conversation, title))
+        return Posted(**whole, message=messages[0]) if messages else None
 
     async def _repeated(self, principal: Principal, target: Row, message: NewMessage) -> Posted | None:
         """What was posted earlier with this id, where it is the same."""
-        if message.message_id is None:
+        found = message.message_id and await self._posted(principal, message.message_id)
+        if not found:
             return None
-        try:
-            said = await self._said(principal, message.message_id)
-        except NotFound:
-            return None
-        found = await self._posted(principal, said)
         same = (target.conversation_id, message.role, message.content)
-        if (said.conversation_id, said.role, found.message.content) != same:
+        if (found.conversation_id, found.message.role, found.message.content) != same:
             raise Conflict("message_id: a message with this id was posted earlier, elsewhere or in other words")
         return found
 
@@ -462,6 +457,18 @@ def _conversation(row: Row, title: str | None) -> Conversation:
         started_at=row.started_at,
         active_at=row.active_at,
         position=row.position,
+    )
+
+
+def _message(said: Said, content: str) -> ConversationMessage:
+    return ConversationMessage(
+        message_id=said.message_id,
+        place=said.place,
+        role=said.role,
+        content=content,
+        recorded_at=said.recorded_at,
+        position=said.position,
+        is_copy=said.is_copy,
     )
 
 
