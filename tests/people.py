@@ -16,7 +16,7 @@ from whence.db import Scope
 from whence.documents.process import Readers
 from whence.resources import File, Resources
 from whence.resources.spool import Spool
-from whence.wire import Assemble, Fact, Feedback, Recall, RecallFilters, Remember, Resource
+from whence.wire import Assemble, Fact, Feedback, NewMessage, Recall, RecallFilters, Remember, Resource
 
 OTHER = "kept-by-bob"
 
@@ -58,6 +58,10 @@ async def live(app: App, workspace: Workspace, who: str, mark: Any) -> None:
         await app.workflows.record_outcome(person, selection.selection_id, 1)
     await add_document(app, workspace, who, f"# {mark()}\n\nSaid by {mark()}\n".encode(), f"{mark()}.md")
     await leave_document(app, workspace, who, f"To be read: {mark()}".encode(), f"{mark()}.txt")
+    shown, _ = await app.conversations.publish(admin, "welcome", [NewMessage("Welcome", "assistant")])
+    await app.conversations.post(person, shown.conversation_id, NewMessage(f"Thanks from {mark()}"))
+    talk = await app.conversations.start(person, f"About {mark()}", [NewMessage(f"Ask {mark()} Moor")])
+    await app.conversations.post(person, talk.conversation_id, NewMessage(mark(), "assistant"))
     for _ in range(3):
         await app.working.put(person.scope, "planner", mark(), mark(), _json({"draft": [mark()]}))
 

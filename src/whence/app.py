@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from whence.chats import Chats
 from whence.chats.extraction import ByModel, ByRules
 from whence.clock import Clock, system_clock
+from whence.conversations import Conversations
 from whence.crypto import LocalKeyProvider
 from whence.db import Database, embedded
 from whence.db.migrate import migrate, pending
@@ -27,6 +28,7 @@ from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
 from whence.lifecycle.actions import Actions
 from whence.lifecycle.archive import Archive
+from whence.lifecycle.conversations import no_threads
 from whence.lifecycle.erasure import Erasures
 from whence.lifecycle.export import Exports
 from whence.lifecycle.policies import Policies
@@ -63,6 +65,7 @@ class App:
     recaller: Recaller
     assembler: Assembler
     chats: Chats
+    conversations: Conversations
     behind: Behind
     distant: Distant
     reembedding: Reembedding
@@ -130,6 +133,8 @@ async def open_app(
             extractor = ByRules() if language_model is None else ByModel(language_model)
             archive = Archive(settings.archive_path, database, ledger)
             resources = Resources(database, ledger, memory, clock, Readers())
+            # What is kept elsewhere under the id of a conversation, such as the checkpoints of a graph, ends with it.
+            threads = no_threads
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
                 yield App(
@@ -142,6 +147,7 @@ async def open_app(
                     recaller=recaller,
                     assembler=Assembler(database, clock, workflows, recaller, behind),
                     chats=Chats(database, ledger, clock, memory, recaller, behind, queue, extractor),
+                    conversations=Conversations(database, ledger, clock),
                     behind=behind,
                     distant=distant,
                     reembedding=Reembedding(database, memory, clock, registry),
@@ -153,8 +159,8 @@ async def open_app(
                     queue=queue,
                     actions=Actions(database, ledger, clock, profiles),
                     archive=archive,
-                    retention=retention.measured(registry),
-                    erasures=Erasures(database, ledger, memory, projector, clock),
+                    retention=retention.ending(threads).measured(registry),
+                    erasures=Erasures(database, ledger, memory, projector, clock, threads),
                     exports=Exports(database, ledger, projector, clock),
                     resources=resources,
                     registry=registry,

@@ -927,6 +927,67 @@ class Deleted(msgspec.Struct, frozen=True):
     """Facts that nothing else says."""
 
 
+ConversationState = Literal["private", "broadcast", "fork"]
+MessageRole = Literal["user", "assistant", "system", "tool"]
+
+
+class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is said in a conversation."""
+
+    content: str
+    role: MessageRole = "user"
+    message_id: UUID | None = None
+    """An id of the sender's own: the same sent again is stored once."""
+
+
+class ConversationMessage(msgspec.Struct, frozen=True):
+    message_id: UUID
+    """Also the id of the event that holds it. A copy in a fork has the id that it has in the broadcast."""
+    place: int
+    """From 1 on."""
+    role: MessageRole
+    content: str
+    recorded_at: datetime
+    position: int
+    is_copy: bool
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    conversation_id: UUID
+    state: ConversationState
+    user_id: str | None
+    """Whose it is; nobody's where it is a broadcast."""
+    key: str | None
+    """Of a broadcast."""
+    forked_from: UUID | None
+    """The broadcast that was replied to."""
+    title: str | None
+    message_count: int
+    started_at: datetime
+    active_at: datetime
+    """When the last message came."""
+    position: int
+
+
+class ConversationPage(msgspec.Struct, frozen=True):
+    conversations: list[Conversation]
+    next: int | None
+
+
+class ConversationRead(Conversation, frozen=True):
+    """A conversation with a page of what was said in it."""
+
+    messages: list[ConversationMessage]
+    next: int | None
+    """The place after which the next page begins."""
+
+
+class Posted(Conversation, frozen=True):
+    """Where a message stands: in a fork, where it replies to a broadcast."""
+
+    message: ConversationMessage
+
+
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     """One turn of an agent. The last one of an instance is its state."""
 
@@ -995,8 +1056,9 @@ class ActionPage(msgspec.Struct, frozen=True):
     next: int | None
 
 
-Entity = Literal["memory", "scoped_memory"]
-Timer = Literal["recorded_at", "invalid_at", "archived_at", "none"]
+MemoryEntity = Literal["memory", "scoped_memory"]
+Entity = Literal["memory", "scoped_memory", "conversation"]
+Timer = Literal["recorded_at", "invalid_at", "archived_at", "active_at", "none"]
 Disposal = Literal["HARD_DELETE", "STRIP_PAYLOAD", "RETAIN_METADATA"]
 RetentionState = Literal["ACTIVE", "REFERENCED", "ORPHANED", "TOMBSTONED"]
 Temperature = Literal["hot", "warm", "cold"]
@@ -1006,7 +1068,7 @@ class MemoryRetention(msgspec.Struct, frozen=True):
     """How long a memory is kept, what keeps it, and how present it is."""
 
     memory_id: UUID
-    entity: Entity
+    entity: MemoryEntity
     content_class: str
     state: RetentionState
     disposal: Disposal

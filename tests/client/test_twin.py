@@ -94,6 +94,8 @@ def query(path: str) -> set[str]:
         (fields.Partition, {"user_key", "session_id", "id", "text"}, body("/memories/override")),
         (fields.Partition, {"user_key", "session_id", "id"}, body("/memories/delete")),
         (fields.AssembleAsked, {"agent", "instance"}, body("/v1/assemble")),
+        (fields.ConversationsAsked, set(), query("/v1/conversations")),
+        (fields.NewMessageFields, {"message_id"}, body("/v1/conversations/{conversation_id}/messages")),
         (fields.ResourcesAsked, set(), query("/resources")),
         (fields.RunFields, {"agent", "instance"}, body("/v1/runs")),
         (fields.EpisodeFields, {"text"}, body("/v1/runs/{run_id}/episodes")),

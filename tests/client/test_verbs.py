@@ -316,6 +316,28 @@ async def test_chats(administrator: Any, ann: Any) -> None:
     assert (await ann.search("live", ["all_user_memory"], app_id="shop")).results == []
 
 
+async def test_conversations(administrator: Any, ann: Any) -> None:
+    shown = await administrator.publish_broadcast("welcome", [{"content": "Welcome", "role": "assistant"}], "Hello")
+    assert (type(shown), shown.state) == (wire.ConversationRead, "broadcast")
+    assert await administrator.publish_broadcast("welcome", [wire.NewMessage("Other words")]) == shown
+    with pytest.raises(Forbidden):
+        await ann.publish_broadcast("mine", [{"content": "x"}])
+    posted = await ann.post_message(shown.conversation_id, "Thank you")
+    assert (type(posted), posted.state, posted.forked_from) == (wire.Posted, "fork", shown.conversation_id)
+    again = await ann.post_message(shown.conversation_id, "Thank you", message_id=posted.message.message_id)
+    assert again == posted
+    made = await ann.start_conversation("Plans", [wire.NewMessage("Be brief.", "system")])
+    assert (await ann.start_conversation("Plans", made.messages[:0], uuid.uuid4())).message_count == 0
+    await ann.post_message(made.conversation_id, "Yes", "assistant")
+    found = await ann.conversation(made.conversation_id, after=1, limit=5)
+    assert [(message.role, message.content) for message in found.messages] == [("assistant", "Yes")]
+    page = await ann.conversations(state="private", limit=1)
+    assert (type(page), page.conversations[0].title, page.next is None) == (wire.ConversationPage, "Plans", False)
+    await ann.delete_conversation(made.conversation_id)
+    with pytest.raises(NotFound):
+        await ann.conversation(made.conversation_id)
+
+
 async def test_health(ann: Any) -> None:
     health = await ann.health()
     assert (type(health), health.status) == (wire.Health, "ok")

@@ -13,14 +13,17 @@ from samples import event
 from whence import db
 from whence.app import App
 from whence.errors import Unavailable
-from whence.wire import Recall, Remember
+from whence.wire import NewMessage, Recall, Remember
 
 # Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
 SHARED_ROWS = {
     "memories", "memory_index", "memory_vectors", "memory_sources", "runs", "workflows", "action_cites",
-    "memory_tellings", "retention_states", "sessions",
+    "memory_tellings", "retention_states", "sessions", "conversations", "conversation_messages",
 }  # fmt: skip
-DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures", "resource")
+DERIVED = (
+    "graph_", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures", "resource",
+    "conversation",
+)  # fmt: skip
 VIEWS = {"retention_states"}
 SHARED_TABLES = {"schema_migrations", "library_migrations", "installation", "edge_types"}
 
@@ -84,6 +87,8 @@ async def fill(app: App, workspace: Workspace) -> UUID:
         await app.working.put(principal.scope, "planner", "run-7", "draft", b'"mine"')
     await add_document(app, workspace, "ann", b"Said by Bob Stone", "a.txt")
     await leave_document(app, workspace, "ann", b"To be read: Bob Stone", "b.txt")
+    shown, _ = await app.conversations.publish(workspace.admin, "welcome", [NewMessage("Ask Bob Stone")])
+    await app.conversations.post(workspace.user("ann"), shown.conversation_id, NewMessage("I have"))
     async with app.database.transaction(db.Scope(workspace.workspace_id)) as tx:
         await tx.execute(
             """INSERT INTO whence.memory_index (workspace_id, memory_id, user_id, position, terms)

@@ -12,6 +12,7 @@ from whence.app import App, admin_key_file, ensure_default_workspace, reach_data
 from whence.cli import (
     canon,
     chat,
+    conversations,
     doctor,
     erasure,
     evaluation,
@@ -50,6 +51,7 @@ cli.add_typer(memory.memories, name="memory")
 cli.add_typer(runs.runs, name="run")
 cli.add_typer(canon.canon, name="canon")
 cli.add_typer(resources.resources, name="resources")
+cli.add_typer(conversations.conversations, name="conversations")
 cli.add_typer(sessions.sessions, name="session")
 cli.add_typer(workflows.workflows, name="workflow")
 cli.add_typer(working.working, name="working")

@@ -77,6 +77,10 @@ async def retention(
         print_json(done)
         return
     print_plain(f"tombstoned {done.expired:,}, disposed of {done.disposed:,}")
+    if done.conversations_expired or done.conversations_disposed:
+        print_plain(
+            f"conversations: tombstoned {done.conversations_expired:,}, removed {done.conversations_disposed:,}"
+        )
     for file in done.archives:
         print_plain(f"archived in {file}")
     if done.orphan_count:
@@ -95,6 +99,16 @@ def _print_plan(plan: Plan) -> None:
             )
         ]
         rows += [(f"  {shown(line)}",) for line in (due.text, due.kept_by) if line]
+    for due in plan.conversations:
+        rows += [
+            (
+                str(due.conversation_id),
+                "kept" if due.kept_by else due.becomes,
+                "conversation",
+                f"{due.since:%Y-%m-%d}",
+            )
+        ]
+        rows += [(f"  {due.message_count:,} messages",), *([(f"  {due.kept_by}",)] if due.kept_by else [])]
     if rows:
         print_table((id_column("memory"), "becomes", "class", Column("since", no_wrap=True)), rows)
     else:

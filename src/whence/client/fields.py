@@ -8,7 +8,19 @@ from datetime import datetime
 from typing import Any, Literal, Required, TypedDict
 
 from whence.client.calls import Id
-from whence.wire import Channel, EventStatus, Fact, Intent, Kind, Measures, RecallFilters, Role, Tier
+from whence.wire import (
+    Channel,
+    ConversationState,
+    EventStatus,
+    Fact,
+    Intent,
+    Kind,
+    Measures,
+    MessageRole,
+    RecallFilters,
+    Role,
+    Tier,
+)
 
 
 class EventFields(TypedDict, total=False):
@@ -144,6 +156,18 @@ class MessageFields(TypedDict):
     timestamp: int
     """In milliseconds since 1970."""
     content: str | Sequence[Mapping[str, Any]]
+
+
+class NewMessageFields(TypedDict, total=False):
+    content: Required[str]
+    role: MessageRole
+    """`user` where it is left out."""
+
+
+class ConversationsAsked(TypedDict, total=False):
+    state: ConversationState | None
+    before: int | None
+    limit: int | None
 
 
 class Partition(TypedDict, total=False):

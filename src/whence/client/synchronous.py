@@ -47,6 +47,7 @@ from whence.client.fields import (
     ActionsAsked,
     AssembleAsked,
     ContextAsked,
+    ConversationsAsked,
     EpisodeFields,
     EventFields,
     EventsAsked,
@@ -54,6 +55,7 @@ from whence.client.fields import (
     MemoriesAsked,
     MemoryFields,
     MessageFields,
+    NewMessageFields,
     Partition,
     ProvAsked,
     RecallAsked,
@@ -76,6 +78,8 @@ from whence.wire import (
     Canon,
     CanonRule,
     ConsistencyProof,
+    ConversationPage,
+    ConversationRead,
     Deleted,
     Episodes,
     Erasure,
@@ -89,7 +93,10 @@ from whence.wire import (
     MemoryPage,
     MemoryRetention,
     Message,
+    MessageRole,
+    NewMessage,
     Overridden,
+    Posted,
     Recalled,
     RecallRecord,
     Remember,
@@ -336,6 +343,47 @@ class Whence:
         """It is no longer found, nor are facts that only it taught."""
         body = given(within, id=memory_id, session_id=session_id)
         return self._send(post("/memories/delete", Deleted, body, repeatable=True))
+
+    # Conversations
+
+    def start_conversation(
+        self,
+        title: str | None = None,
+        messages: Iterable[NewMessageFields | NewMessage] = (),
+        conversation_id: Id | None = None,
+    ) -> ConversationRead:
+        """Starts a private conversation, perhaps with messages. With an id of one's own it is started once."""
+        body = given({"title": title}, messages=list(messages), conversation_id=conversation_id or uuid4())
+        return self._send(post("/v1/conversations", ConversationRead, body, repeatable=True))
+
+    def conversations(self, **asked: Unpack[ConversationsAsked]) -> ConversationPage:
+        """One's own conversations and the broadcasts, the newest first; `next` is `before` for the next page."""
+        return self._send(read("/v1/conversations", ConversationPage, asked))
+
+    def conversation(
+        self, conversation_id: Id, *, after: int | None = None, limit: int | None = None
+    ) -> ConversationRead:
+        """A conversation and what was said in it, in order; `next` is `after` for the next page."""
+        asked = {"after": after, "limit": limit}
+        return self._send(read(at("/v1/conversations/{}", conversation_id), ConversationRead, asked))
+
+    def post_message(
+        self, conversation_id: Id, content: str, role: MessageRole | None = None, message_id: Id | None = None
+    ) -> Posted:
+        """Says something in a conversation. A reply to a broadcast is answered with one's own fork of it."""
+        body = given({"content": content, "role": role}, message_id=message_id or uuid4())
+        return self._send(post(at("/v1/conversations/{}/messages", conversation_id), Posted, body, repeatable=True))
+
+    def delete_conversation(self, conversation_id: Id) -> None:
+        """Nobody finds it from then on; what was said in it goes after a grace."""
+        self._send(delete(at("/v1/conversations/{}", conversation_id)))
+
+    def publish_broadcast(
+        self, key: str, messages: Iterable[NewMessageFields | NewMessage], title: str | None = None
+    ) -> ConversationRead:
+        """Publishes a broadcast, or gives back what was published under the key before. Needs an administrator."""
+        body = given({"title": title}, messages=list(messages))
+        return self._send(put(at("/v1/broadcasts/{}", key), ConversationRead, body))
 
     # Working memory
 

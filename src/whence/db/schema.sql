@@ -103,6 +103,29 @@ END $$;
 
 ALTER FUNCTION whence.drop_location() OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_add_message(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    next integer;
+BEGIN
+    UPDATE whence.conversations c SET message_count = c.message_count + 1, active_at = greatest(c.active_at, at)
+    WHERE c.workspace_id = in_workspace AND c.conversation_id = (document->>'conversation_id')::uuid
+      AND c.user_id IS NOT DISTINCT FROM document->>'user_id' AND c.deleted_at IS NULL
+    RETURNING c.message_count INTO next;
+    IF next IS NULL THEN
+        RAISE EXCEPTION 'the conversation was deleted, or is another''s' USING
+            ERRCODE = '23514', CONSTRAINT = 'conversation_messages_live', TABLE = 'conversation_messages', SCHEMA = 'whence';
+    END IF;
+    INSERT INTO whence.conversation_messages (workspace_id, conversation_id, place, message_id, position, user_id, role,
+        recorded_at)
+    VALUES (in_workspace, (document->>'conversation_id')::uuid, next, (document->>'event_id')::uuid, at_position,
+        document->>'user_id', document->>'role', at);
+    RETURN jsonb_build_object('message_place', next);
+END $$;
+
+ALTER FUNCTION whence.effect_add_message(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_add_resource(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -203,6 +226,15 @@ END $$;
 
 ALTER FUNCTION whence.effect_close_session(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_delete_conversation(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE sql
+    AS $$
+    SELECT jsonb_build_object('changed', whence.tombstone_conversations(
+        in_workspace, ARRAY[(document->>'conversation_id')::uuid], at));
+$$;
+
+ALTER FUNCTION whence.effect_delete_conversation(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_delete_resource(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -293,6 +325,28 @@ END $$;
 
 ALTER FUNCTION whence.effect_forget_removed(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_fork_conversation(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO whence.conversations (workspace_id, conversation_id, position, state, user_id, forked_from, titled_at,
+        message_count, started_at, active_at)
+    SELECT in_workspace, (document->>'event_id')::uuid, at_position, 'fork', document->>'user_id', b.conversation_id,
+        b.titled_at, b.message_count, at, at
+    FROM whence.conversations b
+    WHERE b.workspace_id = in_workspace AND b.conversation_id = (document->>'forked_from')::uuid
+      AND b.state = 'broadcast';
+    INSERT INTO whence.conversation_messages (workspace_id, conversation_id, place, message_id, position, user_id, role,
+        is_copy, recorded_at)
+    SELECT in_workspace, (document->>'event_id')::uuid, m.place, m.message_id, m.position, document->>'user_id', m.role,
+        true, m.recorded_at
+    FROM whence.conversation_messages m
+    WHERE m.workspace_id = in_workspace AND m.conversation_id = (document->>'forked_from')::uuid;
+    RETURN '{}';
+END $$;
+
+ALTER FUNCTION whence.effect_fork_conversation(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_locate_chunks(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -324,6 +378,19 @@ END $$;
 
 ALTER FUNCTION whence.effect_override(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_publish_broadcast(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO whence.conversations (workspace_id, conversation_id, position, state, broadcast_key, titled_at,
+        max_messages, started_at, active_at)
+    VALUES (in_workspace, (document->>'event_id')::uuid, at_position, 'broadcast', document->>'key',
+        CASE WHEN (document->>'titled')::boolean THEN at_position END, (document->>'messages')::integer, at, at);
+    RETURN '{}';
+END $$;
+
+ALTER FUNCTION whence.effect_publish_broadcast(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_record_action(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -337,6 +404,42 @@ BEGIN
 END $$;
 
 ALTER FUNCTION whence.effect_record_action(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.effect_retire_conversations(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    gone uuid[] := ARRAY(SELECT (d->>'conversation_id')::uuid FROM jsonb_array_elements(document->'retire') d);
+    expired integer := whence.tombstone_conversations(
+        in_workspace, ARRAY(SELECT jsonb_array_elements_text(document->'expire')::uuid), at);
+    disposed integer;
+BEGIN
+    DELETE FROM whence.payloads p WHERE p.workspace_id = in_workspace AND p.global_position = ANY (ARRAY(
+        SELECT c.position FROM whence.conversations c
+        WHERE c.workspace_id = in_workspace AND c.conversation_id = ANY (gone)
+        UNION ALL
+        SELECT m.position FROM whence.conversation_messages m
+        WHERE m.workspace_id = in_workspace AND m.conversation_id = ANY (gone) AND NOT m.is_copy));
+    DELETE FROM whence.conversation_messages m WHERE m.workspace_id = in_workspace AND m.conversation_id = ANY (gone);
+    DELETE FROM whence.conversations c WHERE c.workspace_id = in_workspace AND c.conversation_id = ANY (gone);
+    GET DIAGNOSTICS disposed = ROW_COUNT;
+    RETURN jsonb_build_object('expired', expired, 'disposed', disposed);
+END $$;
+
+ALTER FUNCTION whence.effect_retire_conversations(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.effect_start_conversation(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO whence.conversations (workspace_id, conversation_id, position, state, user_id, titled_at, started_at,
+        active_at)
+    VALUES (in_workspace, (document->>'event_id')::uuid, at_position, 'private', document->>'user_id',
+        CASE WHEN (document->>'titled')::boolean THEN at_position END, at, at);
+    RETURN '{}';
+END $$;
+
+ALTER FUNCTION whence.effect_start_conversation(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.erase_rows(in_workspace text, in_subject text, subject_hash text) RETURNS jsonb
     LANGUAGE plpgsql
@@ -386,6 +489,8 @@ ALTER FUNCTION whence.erase_rows(in_workspace text, in_subject text, subject_has
 CREATE FUNCTION whence.erasure_tables() RETURNS TABLE(name text, id text, meant text)
     LANGUAGE sql IMMUTABLE
     AS $_$ VALUES 
+    ('conversation_messages', 't.conversation_id || '' '' || t.place', 't.conversation_id = ANY ($3)'),
+    ('conversations', 't.conversation_id::text', 't.conversation_id = ANY ($3)'),
     ('resource_uploads', 't.resource_id || '' '' || t.part', 't.resource_id = ANY ($3)'),
     ('resource_chunks', 't.memory_id::text', 't.memory_id = ANY ($3)'),
     ('resources', 't.resource_id::text', 't.resource_id = ANY ($3)'),
@@ -613,6 +718,20 @@ BEGIN
 END $$;
 
 ALTER FUNCTION whence.guard_canon() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.is_conversation_held(in_workspace text, id uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM whence.action_cites c WHERE c.workspace_id = in_workspace AND c.cited = id
+    ) OR EXISTS (
+        SELECT 1 FROM whence.conversation_messages m
+        JOIN whence.action_cites c ON c.workspace_id = m.workspace_id AND c.cited = m.message_id
+        WHERE m.workspace_id = in_workspace AND m.conversation_id = id AND NOT m.is_copy
+    );
+$$;
+
+ALTER FUNCTION whence.is_conversation_held(in_workspace text, id uuid) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.is_derived_from(in_workspace text, id uuid, before bigint) RETURNS boolean
     LANGUAGE sql STABLE
@@ -998,7 +1117,7 @@ ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_
 
 CREATE FUNCTION whence.memory_tables() RETURNS text[]
     LANGUAGE sql IMMUTABLE
-    AS $$ SELECT '{memories,memory_vectors,memory_sources,recalls,recall_hits,runs,canon_rules,memory_counts,workflows,workflow_selections,sessions,actions,action_cites,memory_tellings,erasures,resources,resource_chunks}'::text[]; $$;
+    AS $$ SELECT '{memories,memory_vectors,memory_sources,recalls,recall_hits,runs,canon_rules,memory_counts,workflows,workflow_selections,sessions,actions,action_cites,memory_tellings,erasures,resources,resource_chunks,conversation_messages,conversations}'::text[]; $$;
 
 ALTER FUNCTION whence.memory_tables() OWNER TO whence_owner;
 
@@ -1122,6 +1241,26 @@ BEGIN
 END $_$;
 
 ALTER FUNCTION whence.subject_rows(in_workspace text, in_subject text, upto bigint, until timestamp with time zone) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.tombstone_conversations(in_workspace text, ids uuid[], at timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    gone uuid[];
+BEGIN
+    WITH tombstoned AS (
+        UPDATE whence.conversations c SET deleted_at = at
+        WHERE c.workspace_id = in_workspace AND c.conversation_id = ANY (ids) AND c.deleted_at IS NULL
+          AND c.state <> 'broadcast'
+        RETURNING c.conversation_id
+    )
+    SELECT array_agg(conversation_id) INTO gone FROM tombstoned;
+    UPDATE whence.conversation_messages m SET deleted_at = at
+    WHERE m.workspace_id = in_workspace AND m.conversation_id = ANY (gone);
+    RETURN coalesce(cardinality(gone), 0);
+END $$;
+
+ALTER FUNCTION whence.tombstone_conversations(in_workspace text, ids uuid[], at timestamp with time zone) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.workflow_apply(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
@@ -1264,6 +1403,72 @@ CREATE TABLE whence.canon_rules (
 ALTER TABLE ONLY whence.canon_rules FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.canon_rules OWNER TO whence_owner;
+
+CREATE TABLE whence.conversation_messages (
+    workspace_id text NOT NULL,
+    conversation_id uuid NOT NULL,
+    place integer NOT NULL,
+    message_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    user_id text,
+    role text NOT NULL,
+    is_copy boolean DEFAULT false NOT NULL,
+    recorded_at timestamp with time zone NOT NULL,
+    deleted_at timestamp with time zone,
+    CONSTRAINT conversation_messages_broadcast_stays CHECK (((user_id IS NOT NULL) OR (deleted_at IS NULL))),
+    CONSTRAINT conversation_messages_copy_is_owned CHECK (((user_id IS NOT NULL) OR (NOT is_copy))),
+    CONSTRAINT conversation_messages_place CHECK ((place >= 1)),
+    CONSTRAINT conversation_messages_role CHECK ((role = ANY (ARRAY['user'::text, 'assistant'::text, 'system'::text, 'tool'::text])))
+);
+
+ALTER TABLE ONLY whence.conversation_messages FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.conversation_messages OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.conversation_messages.message_id IS 'The id of the event whose payload holds the text. A copy in a fork names the event of the broadcast.';
+
+COMMENT ON COLUMN whence.conversation_messages."position" IS 'Of that event.';
+
+COMMENT ON COLUMN whence.conversation_messages.user_id IS 'Whose conversation it is in; NULL in a broadcast.';
+
+CREATE TABLE whence.conversations (
+    workspace_id text NOT NULL,
+    conversation_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    state text NOT NULL,
+    user_id text,
+    broadcast_key text,
+    forked_from uuid,
+    titled_at bigint,
+    message_count integer DEFAULT 0 NOT NULL,
+    max_messages integer DEFAULT 10000 NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    active_at timestamp with time zone NOT NULL,
+    deleted_at timestamp with time zone,
+    CONSTRAINT conversations_broadcast_stays CHECK (((state <> 'broadcast'::text) OR (deleted_at IS NULL))),
+    CONSTRAINT conversations_names CHECK (((user_id <> ''::text) AND (broadcast_key <> ''::text))),
+    CONSTRAINT conversations_not_of_itself CHECK ((forked_from <> conversation_id)),
+    CONSTRAINT conversations_room CHECK (((message_count >= 0) AND (message_count <= max_messages))),
+    CONSTRAINT conversations_state CHECK (
+CASE state
+    WHEN 'private'::text THEN ((user_id IS NOT NULL) AND (broadcast_key IS NULL) AND (forked_from IS NULL))
+    WHEN 'broadcast'::text THEN ((user_id IS NULL) AND (broadcast_key IS NOT NULL) AND (forked_from IS NULL))
+    WHEN 'fork'::text THEN ((user_id IS NOT NULL) AND (broadcast_key IS NULL) AND (forked_from IS NOT NULL))
+    ELSE false
+END)
+);
+
+ALTER TABLE ONLY whence.conversations FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.conversations OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.conversations.conversation_id IS 'The id of the event that made it.';
+
+COMMENT ON COLUMN whence.conversations.titled_at IS 'The position of the event whose payload holds the title, where it has one.';
+
+COMMENT ON COLUMN whence.conversations.max_messages IS 'Of a broadcast, as many as it was published with: nobody writes into it afterwards.';
+
+COMMENT ON COLUMN whence.conversations.active_at IS 'When the last message came, else when it was started.';
 
 CREATE TABLE whence.edge_types (
     edge_type smallint NOT NULL,
@@ -1763,16 +1968,16 @@ COMMENT ON COLUMN whence.resources.agent IS 'The partition of app_id and project
 COMMENT ON COLUMN whence.resources.refused IS 'Parts that hold what the profile keeps out of memory.';
 
 CREATE VIEW whence.retention_states WITH (security_invoker='true') AS
- SELECT workspace_id,
-        CASE tier
+ SELECT m.workspace_id,
+        CASE m.tier
             WHEN 'persistent'::text THEN 'memory'::text
             ELSE 'scoped_memory'::text
         END AS entity,
-    memory_id AS id,
-    user_id,
+    m.memory_id AS id,
+    m.user_id,
         CASE
-            WHEN (deleted_at IS NOT NULL) THEN 'TOMBSTONED'::text
-            WHEN (whence.is_held(workspace_id, memory_id) OR whence.is_derived_from(workspace_id, memory_id, '9223372036854775807'::bigint)) THEN 'REFERENCED'::text
+            WHEN (m.deleted_at IS NOT NULL) THEN 'TOMBSTONED'::text
+            WHEN (whence.is_held(m.workspace_id, m.memory_id) OR whence.is_derived_from(m.workspace_id, m.memory_id, '9223372036854775807'::bigint)) THEN 'REFERENCED'::text
             WHEN ((EXISTS ( SELECT 1
                FROM whence.memory_sources s
               WHERE ((s.workspace_id = m.workspace_id) AND (s.memory_id = m.memory_id)))) AND (NOT (EXISTS ( SELECT 1
@@ -1786,7 +1991,34 @@ CREATE VIEW whence.retention_states WITH (security_invoker='true') AS
                     END))))) THEN 'ORPHANED'::text
             ELSE 'ACTIVE'::text
         END AS state
-   FROM whence.memories m;
+   FROM whence.memories m
+UNION ALL
+ SELECT c.workspace_id,
+    'conversation'::text AS entity,
+    c.conversation_id AS id,
+    c.user_id,
+        CASE
+            WHEN (c.deleted_at IS NOT NULL) THEN 'TOMBSTONED'::text
+            WHEN (whence.is_conversation_held(c.workspace_id, c.conversation_id) OR ((c.state = 'broadcast'::text) AND (EXISTS ( SELECT 1
+               FROM whence.conversations f
+              WHERE ((f.workspace_id = c.workspace_id) AND (f.forked_from = c.conversation_id) AND (f.deleted_at IS NULL)))))) THEN 'REFERENCED'::text
+            ELSE 'ACTIVE'::text
+        END AS state
+   FROM whence.conversations c
+UNION ALL
+ SELECT m.workspace_id,
+    'conversation_message'::text AS entity,
+    m.message_id AS id,
+    m.user_id,
+        CASE
+            WHEN (m.deleted_at IS NOT NULL) THEN 'TOMBSTONED'::text
+            WHEN (EXISTS ( SELECT 1
+               FROM whence.action_cites c
+              WHERE ((c.workspace_id = m.workspace_id) AND (c.cited = m.message_id)))) THEN 'REFERENCED'::text
+            ELSE 'ACTIVE'::text
+        END AS state
+   FROM whence.conversation_messages m
+  WHERE (NOT m.is_copy);
 
 ALTER VIEW whence.retention_states OWNER TO whence_owner;
 
@@ -2047,6 +2279,12 @@ ALTER TABLE ONLY whence.actions
 ALTER TABLE ONLY whence.canon_rules
     ADD CONSTRAINT canon_rules_pkey PRIMARY KEY (workspace_id, world_id, rule_id);
 
+ALTER TABLE ONLY whence.conversation_messages
+    ADD CONSTRAINT conversation_messages_pkey PRIMARY KEY (workspace_id, conversation_id, place);
+
+ALTER TABLE ONLY whence.conversations
+    ADD CONSTRAINT conversations_pkey PRIMARY KEY (workspace_id, conversation_id);
+
 ALTER TABLE ONLY whence.edge_types
     ADD CONSTRAINT edge_types_name UNIQUE (name);
 
@@ -2182,6 +2420,20 @@ CREATE INDEX actions_in_order ON whence.actions USING btree ("position", workspa
 
 CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (whence.as_read(body) public.gin_trgm_ops);
 
+CREATE UNIQUE INDEX conversation_messages_once ON whence.conversation_messages USING btree (message_id, workspace_id) WHERE (NOT is_copy);
+
+CREATE INDEX conversations_idle ON whence.conversations USING btree (workspace_id, active_at) WHERE ((deleted_at IS NULL) AND (user_id IS NOT NULL) AND (active_at > '-infinity'::timestamp with time zone));
+
+CREATE INDEX conversations_of_nobody ON whence.conversations USING btree (workspace_id, "position") WHERE (user_id IS NULL);
+
+CREATE INDEX conversations_of_user ON whence.conversations USING btree (user_id, workspace_id, "position") WHERE (deleted_at IS NULL);
+
+CREATE UNIQUE INDEX conversations_one_fork ON whence.conversations USING btree (forked_from, user_id, workspace_id) WHERE ((forked_from IS NOT NULL) AND (deleted_at IS NULL));
+
+CREATE UNIQUE INDEX conversations_one_key ON whence.conversations USING btree (broadcast_key, workspace_id) WHERE (broadcast_key IS NOT NULL);
+
+CREATE INDEX conversations_tombstoned ON whence.conversations USING btree (workspace_id, deleted_at) WHERE (deleted_at > '-infinity'::timestamp with time zone);
+
 CREATE INDEX erasures_of_subject ON whence.erasures USING btree (subject_hash, workspace_id, "position");
 
 CREATE INDEX events_by_session ON whence.events USING btree (workspace_id, session_id, global_position);
@@ -2296,6 +2548,12 @@ CREATE TRIGGER memory_sources_telling BEFORE INSERT ON whence.memory_sources FOR
 
 CREATE TRIGGER memory_vectors_replaced AFTER UPDATE OF embedding ON whence.memory_vectors FOR EACH ROW EXECUTE FUNCTION whence.follow_vector();
 
+ALTER TABLE ONLY whence.conversation_messages
+    ADD CONSTRAINT conversation_messages_of FOREIGN KEY (workspace_id, conversation_id) REFERENCES whence.conversations(workspace_id, conversation_id);
+
+ALTER TABLE ONLY whence.conversations
+    ADD CONSTRAINT conversations_fork_of FOREIGN KEY (workspace_id, forked_from) REFERENCES whence.conversations(workspace_id, conversation_id);
+
 ALTER TABLE ONLY whence.graph_builds
     ADD CONSTRAINT graph_builds_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
 
@@ -2339,6 +2597,18 @@ CREATE POLICY canon_rules_of_guard ON whence.canon_rules FOR SELECT TO whence_ow
 CREATE POLICY canon_rules_of_member ON whence.canon_rules FOR SELECT TO whence_app USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 CREATE POLICY canon_rules_of_workspace ON whence.canon_rules TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.conversation_messages ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY conversation_messages_of_user ON whence.conversation_messages FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY conversation_messages_of_workspace ON whence.conversation_messages TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.conversations ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY conversations_of_user ON whence.conversations FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY conversations_of_workspace ON whence.conversations TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.erasures ENABLE ROW LEVEL SECURITY;
 
@@ -2584,6 +2854,12 @@ GRANT SELECT ON TABLE whence.actions TO whence_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.canon_rules TO whence_workspace;
 GRANT SELECT ON TABLE whence.canon_rules TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.conversation_messages TO whence_workspace;
+GRANT SELECT ON TABLE whence.conversation_messages TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.conversations TO whence_workspace;
+GRANT SELECT ON TABLE whence.conversations TO whence_app;
 
 GRANT SELECT ON TABLE whence.edge_types TO whence_app;
 GRANT SELECT ON TABLE whence.edge_types TO whence_workspace;

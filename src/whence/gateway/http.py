@@ -16,6 +16,7 @@ from whence.app import App
 from whence.errors import FieldError, InvalidInput
 from whence.gateway import (
     chats,
+    conversations,
     erasures,
     events,
     graph,
@@ -95,6 +96,12 @@ ROUTES = (
     chats.search_memories,
     chats.override_memory,
     chats.delete_memory,
+    conversations.start_conversation,
+    conversations.list_conversations,
+    conversations.get_conversation,
+    conversations.delete_conversation,
+    conversations.post_message,
+    conversations.publish_broadcast,
     erasures.erase,
     erasures.get_erasure,
     erasures.export_subject,

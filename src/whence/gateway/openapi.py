@@ -13,13 +13,24 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 
 from whence import __version__
-from whence.gateway import chats, erasures, graph, lifecycle, memories, resources, sessions, workflows, working
+from whence.gateway import (
+    chats,
+    conversations,
+    erasures,
+    graph,
+    lifecycle,
+    memories,
+    resources,
+    sessions,
+    workflows,
+    working,
+)
 from whence.gateway.boundary import KEY_IN_BODY, PUBLIC_PATHS
 from whence.gateway.forms import FILE, FORM
 from whence.gateway.problems import PROBLEM_JSON
 from whence.ledger.events import MAX_BATCH_EVENTS
 from whence.memory import MAX_BATCH_MEMORIES
-from whence.wire import Assemble, Event, Feedback, Problem, Recall, Remember
+from whence.wire import Assemble, Event, Feedback, NewMessage, Problem, Recall, Remember
 
 Document = dict[str, Any]
 
@@ -65,6 +76,9 @@ _BODIES: dict[tuple[str, str], type] = {
     ("post", "/v1/workflows/select"): workflows.SelectWorkflow,
     ("post", "/v1/workflows/outcomes"): workflows.ScoreWorkflow,
     ("put", "/v1/working/{agent}/{instance}/{key}"): working.WorkingRequest,
+    ("post", "/v1/conversations"): conversations.StartConversation,
+    ("post", "/v1/conversations/{conversation_id}/messages"): NewMessage,
+    ("put", "/v1/broadcasts/{key}"): conversations.PublishBroadcast,
     ("post", "/v1/erasures"): erasures.Erase,
     ("post", "/users"): chats.AddUser,
     ("post", "/memories/add"): chats.AddMessages,
@@ -119,7 +133,13 @@ _LISTS = frozenset(
     }
 )
 # Routes that make what their path names.
-_MADE_BY = frozenset({("put", "/v1/working/{agent}/{instance}/{key}"), ("put", "/v1/canon/{world_id}/{rule_id}")})
+_MADE_BY = frozenset(
+    {
+        ("put", "/v1/working/{agent}/{instance}/{key}"),
+        ("put", "/v1/canon/{world_id}/{rule_id}"),
+        ("put", "/v1/broadcasts/{key}"),
+    }
+)
 # Routes that are for administrators, or for some things are.
 _FOR_ADMINISTRATORS = frozenset(
     {
@@ -127,6 +147,7 @@ _FOR_ADMINISTRATORS = frozenset(
         "/v1/runs/{run_id}/complete",
         "/v1/runs/{run_id}/fail",
         "/v1/workflows/{workflow_id}",
+        "/v1/broadcasts/{key}",
         "/v1/erasures",
         "/v1/erasures/{erasure_id}",
         "/v1/subjects/{subject_id}/export",
@@ -135,6 +156,7 @@ _FOR_ADMINISTRATORS = frozenset(
 )
 _CONFLICTS = re.compile(
     r"/memories/(add|override)|/v1/(events|memories|workflows|workflows/outcomes|runs/\{run_id\}/.+)|.+/proof"
+    r"|/v1/conversations(/\{conversation_id\}/messages)?"
 )
 
 
@@ -180,6 +202,8 @@ def _complete(path: str, method: str, operation: Document) -> None:
     operation["security"] = (
         [] if path in PUBLIC_PATHS else [{"key": []}, *([{}] if (method.upper(), path) in KEY_IN_BODY else [])]
     )
+    if path == "/v1/broadcasts/{key}":
+        operation["responses"]["200"] = {**operation["responses"]["201"], "description": "The key was taken already"}
     if path == "/users":
         operation["responses"]["200"] = {**operation["responses"]["201"], "description": "The user was there already"}
     content = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -215,6 +239,7 @@ def _statuses(path: str, method: str) -> list[str]:
         found.append("409")
     if ("{" in path and path not in _LISTS and (method, path) not in _MADE_BY) or path in _NAMED_BESIDE:
         found.append("404")
-    if path in _FOR_ADMINISTRATORS:
+    # A broadcast cannot be deleted.
+    if path in _FOR_ADMINISTRATORS or (method, path) == ("delete", "/v1/conversations/{conversation_id}"):
         found.append("403")
     return found

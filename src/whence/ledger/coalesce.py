@@ -41,6 +41,8 @@ _REFUSED_BY = {
     "workflows_cap": FieldError("task_type", "has as many variants in use as it may have"),
     "workflow_selections_in_use": FieldError("workflow_id", "is retired"),
     "memories_overridden_once": FieldError("id", "was overridden or forgotten meanwhile"),
+    "conversation_messages_live": FieldError("conversation_id", "there is no such conversation"),
+    "conversations_room": FieldError("conversation_id", "has as many messages as it may have"),
 }
 
 

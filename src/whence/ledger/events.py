@@ -24,6 +24,11 @@ MAX_POSITION = (1 << 63) - 1
 
 OWN_TYPES = frozenset(
     {
+        "conversation.started",
+        "conversation.broadcast",
+        "conversation.forked",
+        "conversation.message_added",
+        "conversation.deleted",
         "memory.remembered",
         "memory.forgotten",
         "memory.overridden",

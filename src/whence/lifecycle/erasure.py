@@ -26,6 +26,7 @@ from whence.ledger import Ledger
 from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import EARLIEST, MAX_IDENTIFIER_CHARACTERS, text_problem
 from whence.ledger.payloads import WORKSPACE_SUBJECT, canonical
+from whence.lifecycle.conversations import Threads, no_threads
 from whence.memory import Memory
 from whence.memory.rebuild import rebuild as rebuild_memory
 from whence.memory.stubs import erased_hash
@@ -72,8 +73,17 @@ class Check(NamedTuple):
 
 
 class Erasures:
-    def __init__(self, database: Database, ledger: Ledger, memory: Memory, projector: Projector, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        ledger: Ledger,
+        memory: Memory,
+        projector: Projector,
+        clock: Clock,
+        threads: Threads = no_threads,
+    ) -> None:
         self._database = database
+        self.threads = threads
         self._ledger = ledger
         self._memory = memory
         self._projector = projector
@@ -135,6 +145,9 @@ class Erasures:
         await tx.execute(_SQL["become_eraser"])
         await tx.execute(_SQL["erase_alone"], values)
         await tx.execute(_SQL["hold_head"], values)
+        rows = await (await tx.execute(_SQL["conversations_of"], values)).fetchall()
+        if rows:
+            await self.threads(tx, values["workspace_id"], [row[0] for row in rows])
         ((found,),) = await (await tx.execute(_SQL["erase_rows"], values)).fetchall()
         return found
 

@@ -37,6 +37,7 @@ _encode = msgspec.json.Encoder().encode
 _BY_EVENT = {
     "memories.jsonl": "export_memories",
     "resources.jsonl": "export_resources",
+    "conversations.jsonl": "export_conversations",
     "recalls.jsonl": "export_recalls",
     "sessions.jsonl": "export_sessions",
     "actions.jsonl": "export_actions",

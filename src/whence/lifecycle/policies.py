@@ -9,7 +9,7 @@ import msgspec
 
 from whence.errors import SetupError
 from whence.memory.profiles import Profiles
-from whence.wire import Disposal, Entity, Kind, Timer
+from whence.wire import Disposal, Entity, Kind, MemoryEntity, Timer
 
 MAX_DAYS = 36_500
 DEFAULT_CLASS: Final = "default"
@@ -31,7 +31,7 @@ class Rule(msgspec.Struct, frozen=True):
     """The policy for memories of a profile, an entity and a kind; the profile of the empty name is any unknown one."""
 
     profile: str
-    entity: Entity
+    entity: MemoryEntity
     kind: Kind
     content_class: str
     policy: Policy
@@ -57,7 +57,7 @@ class Policies:
         return [
             Rule(profile, entity, kind, content_class, self.of(entity, content_class))
             for profile in ("", *profiles.names)
-            for entity in get_args(Entity)
+            for entity in get_args(MemoryEntity)
             for kind in KINDS
             for content_class in [class_of(profiles, profile, kind)]
         ]
@@ -90,6 +90,10 @@ def _read(entity: str, name: str, base: Mapping[str, Any], given: Any) -> Policy
         raise SetupError(f"{where}: {error}") from None
     if entity == "memory" and policy.disposal == "HARD_DELETE":
         raise SetupError(f"{where}.disposal: persistent memory is never hard-deleted; the most is STRIP_PAYLOAD")
+    if entity == "conversation":
+        _check_conversation(where, policy)
+    elif policy.timer == "active_at":
+        raise SetupError(f"{where}.timer: active_at counts from the last message of a conversation; this is none")
     if entity == "scoped_memory" and policy.timer not in ("archived_at", "none"):
         raise SetupError(
             f"{where}.timer: memory of sessions and threads ends with them; archived_at counts from then on"
@@ -97,3 +101,12 @@ def _read(entity: str, name: str, base: Mapping[str, Any], given: Any) -> Policy
     if entity == "memory" and policy.timer == "archived_at":
         raise SetupError(f"{where}.timer: persistent memory is not archived; only that of sessions and threads is")
     return policy
+
+
+def _check_conversation(where: str, policy: Policy) -> None:
+    if policy.disposal != "HARD_DELETE":
+        raise SetupError(
+            f"{where}.disposal: must be HARD_DELETE; nothing of a conversation is worth keeping without text"
+        )
+    if policy.timer not in ("active_at", "none"):
+        raise SetupError(f"{where}.timer: active_at, which counts from the last message, or none")

@@ -359,6 +359,66 @@ WHERE a.workspace_id = %(workspace_id)s AND (%(user_id)s::text IS NULL OR a.user
   ))
 ORDER BY a.position LIMIT %(limit)s::bigint;
 
+-- fragment: idle
+-- Conversations in which nothing was said for as long as their policy has it. A broadcast never is one.
+SELECT c.conversation_id, c.user_id, c.message_count, c.active_at FROM whence.conversations c
+WHERE c.workspace_id = %(workspace_id)s AND c.active_at <= %(active_before)s::timestamptz AND c.deleted_at IS NULL
+  AND c.user_id IS NOT NULL AND c.active_at > '-infinity'
+
+-- fragment: tombstoned
+-- Conversations past their grace.
+SELECT c.conversation_id, c.user_id, c.message_count, c.deleted_at, c.position FROM whence.conversations c
+WHERE c.workspace_id = %(workspace_id)s AND c.deleted_at <= %(grace_before)s::timestamptz
+  AND c.deleted_at > '-infinity'
+
+-- name: conversations_due
+-- The oldest first, those that something keeps too: with what becomes of them, and why not.
+SELECT c.conversation_id, c.becomes, c.since, c.kept_by, c.user_id, c.message_count FROM (
+    SELECT c.*, CASE WHEN whence.is_conversation_held(%(workspace_id)s, c.conversation_id)
+        THEN 'an action cites it' END AS kept_by
+    FROM (
+        SELECT c.conversation_id, 'TOMBSTONE' AS becomes, c.active_at AS since, c.user_id, c.message_count
+        FROM ({idle}) c
+        UNION ALL
+        SELECT c.conversation_id, 'HARD_DELETE', c.deleted_at, c.user_id, c.message_count FROM ({tombstoned}) c
+    ) c
+) c
+ORDER BY c.kept_by IS NOT NULL, c.since LIMIT %(limit)s::bigint;
+
+-- name: conversations_idle
+-- To be tombstoned, the oldest first, with how many messages they have.
+SELECT c.conversation_id, c.message_count FROM ({idle} ORDER BY c.active_at OFFSET 0) c
+WHERE NOT whence.is_conversation_held(%(workspace_id)s, c.conversation_id) LIMIT %(limit)s::bigint;
+
+-- name: conversations_still_idle
+-- Of those that were found.
+SELECT c.conversation_id FROM ({idle} OFFSET 0) c
+WHERE c.conversation_id = ANY (%(ids)s::uuid[])
+  AND NOT whence.is_conversation_held(%(workspace_id)s, c.conversation_id);
+
+-- name: conversations_tombstoned
+-- To be removed, with the positions of the events whose payloads are theirs.
+SELECT c.conversation_id, ARRAY(
+    SELECT c.position UNION ALL
+    SELECT m.position FROM whence.conversation_messages m
+    WHERE m.workspace_id = %(workspace_id)s AND m.conversation_id = c.conversation_id AND NOT m.is_copy
+)
+FROM ({tombstoned} ORDER BY c.deleted_at OFFSET 0) c
+WHERE NOT whence.is_conversation_held(%(workspace_id)s, c.conversation_id) LIMIT %(limit)s::bigint;
+
+-- name: told_in_conversations
+-- What an archive keeps of them: what was said in them, and their titles. What a fork copied is the broadcast's.
+SELECT m.message_id, m.position, m.user_id, m.role, m.conversation_id, m.recorded_at FROM whence.conversation_messages m
+WHERE m.workspace_id = %(workspace_id)s AND m.conversation_id = ANY (%(ids)s::uuid[]) AND NOT m.is_copy
+UNION ALL
+SELECT c.conversation_id, c.position, c.user_id, NULL, c.conversation_id, c.started_at FROM whence.conversations c
+WHERE c.workspace_id = %(workspace_id)s AND c.conversation_id = ANY (%(ids)s::uuid[]) AND c.titled_at = c.position
+ORDER BY position;
+
+-- name: conversations_of
+SELECT c.conversation_id FROM whence.conversations c
+WHERE c.workspace_id = %(workspace_id)s AND c.user_id = %(subject_id)s;
+
 -- name: workspaces
 -- Run as whence_worker.
 SELECT workspace_id FROM whence.workspaces ORDER BY workspace_id;
@@ -457,6 +517,15 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(event_ids)s::uu
 -- name: export_resources
 SELECT (to_jsonb(r) - 'workspace_id')::text FROM whence.resources r
 WHERE r.workspace_id = %(workspace_id)s AND r.resource_id = ANY (%(event_ids)s::uuid[]) ORDER BY r.position;
+
+-- name: export_conversations
+-- Who said what when; the words are in the payloads of the events. What a fork copied is the workspace's.
+SELECT (to_jsonb(c) - ARRAY['workspace_id', 'max_messages'] || jsonb_build_object('messages', (
+    SELECT coalesce(jsonb_agg(to_jsonb(m) - ARRAY['workspace_id', 'conversation_id', 'user_id'] ORDER BY m.place), '[]')
+    FROM whence.conversation_messages m
+    WHERE m.workspace_id = c.workspace_id AND m.conversation_id = c.conversation_id)))::text
+FROM whence.conversations c
+WHERE c.workspace_id = %(workspace_id)s AND c.conversation_id = ANY (%(event_ids)s::uuid[]) ORDER BY c.position;
 
 -- name: export_uploads
 -- Files that are still to be read, part by part.

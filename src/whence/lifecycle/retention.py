@@ -23,13 +23,19 @@ from whence.identity import ADMIN_USER, Principal
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.lifecycle.archive import Archive, Expired
+from whence.lifecycle.conversations import (
+    RETENTION_SESSION,
+    ConversationRetention,
+    DueConversation,
+    Threads,
+)
 from whence.lifecycle.decay import strength_of, temperature
 from whence.lifecycle.policies import Policies, Rule, class_of
 from whence.memory import Memory
 from whence.memory.own import Own
 from whence.memory.stubs import RETENTION_TYPE, stub_of
 from whence.memory.writing import document_of
-from whence.wire import Disposal, Entity, Event, Kind, MemoryRetention, StoredMemory
+from whence.wire import Disposal, Event, Kind, MemoryEntity, MemoryRetention, StoredMemory
 
 MAX_EXPIRED = 1_000
 """Memories that one event tombstones."""
@@ -44,7 +50,6 @@ MAX_TOLD_CHARACTERS = 200
 MAX_SUMMARY_CHARACTERS = 2_000
 MAX_EXTRACT_CHARACTERS = 200
 
-_SESSION: Final = "system:retention"
 _SUMMARIES: Final = UUID("5a7b6e2e-2f43-5f0e-9a53-8a2f6e1f4f10")
 """Names the ids of summaries, so that the same memories summed up again are the same event."""
 _SQL = load("whence.lifecycle")
@@ -90,6 +95,7 @@ class Plan(msgspec.Struct, frozen=True):
     orphans: list[Orphan]
     """Alerts: nothing is done about them."""
     orphan_count: int
+    conversations: list[DueConversation]
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -97,6 +103,8 @@ class Applied(msgspec.Struct, frozen=True):
     disposed: int
     archives: list[str]
     orphan_count: int
+    conversations_expired: int
+    conversations_disposed: int
 
 
 class Retention:
@@ -118,12 +126,18 @@ class Retention:
         self._policies = policies
         self._clock = clock
         self._own = Own(ledger, clock, memory.profiles)
+        self._conversations = ConversationRetention(database, ledger, archive, policies, clock, self._own)
         self._orphans: Gauge | None = None
         self._orphan_counts: dict[str, int] = {}
 
     def measured(self, registry: CollectorRegistry) -> "Retention":
         """Counts orphans into a metric, of all workspaces together."""
         self._orphans = Gauge("whence_orphaned_memories", "Memories all of whose sources are gone", registry=registry)
+        return self
+
+    def ending(self, threads: Threads) -> "Retention":
+        """With what is kept elsewhere under the ids of conversations, which ends with them."""
+        self._conversations.threads = threads
         return self
 
     # --- look -------------------------------------------------------------------------------------------------------
@@ -134,8 +148,9 @@ class Retention:
         async with self._database.transaction(scope, snapshot=True) as tx:
             due: list[Any] = await (await tx.execute(_SQL["due"], values, binary=True)).fetchall()
             totals: list[Any] = await (await tx.execute(_SQL["due_totals"], values, binary=True)).fetchall()
+            conversations = await self._conversations.due(tx, scope, MAX_PLANNED)
         orphans, count = await self._orphaned(scope)
-        return Plan([Due(*row) for row in due], [Total(*row) for row in totals], orphans, count)
+        return Plan([Due(*row) for row in due], [Total(*row) for row in totals], orphans, count, conversations)
 
     async def of(self, scope: Scope, memory_id: UUID) -> MemoryRetention:
         """How long one memory is kept, and what keeps it."""
@@ -154,15 +169,14 @@ class Retention:
         )  # fmt: skip
 
     def _times(
-        self, entity: Entity, content_class: str, memory: StoredMemory
+        self, entity: MemoryEntity, content_class: str, memory: StoredMemory
     ) -> tuple[datetime | None, datetime | None, Disposal]:
         policy = self._policies.of(entity, content_class)
         started = {
             "recorded_at": memory.recorded_at,
             "invalid_at": _ended(memory),
             "archived_at": memory.archived_at,
-            "none": None,
-        }[policy.timer]
+        }.get(policy.timer)
         expires_at = None if started is None else started + timedelta(days=policy.active_days)
         gone = memory.deleted_at and memory.deleted_at + timedelta(days=policy.grace_days)
         return (None if memory.deleted_at else expires_at), gone, policy.disposal
@@ -191,12 +205,26 @@ class Retention:
             archives.append(file)
         while count := await self._dispose(scope):
             disposed += count
-        if disposed:
+        idle, gone = await self._retire(scope, archives)
+        if disposed or gone:
             # What left the ledger leaves the graph, which is made from it.
             await rebuild_graph(self._database, self._projector, self._clock, workspace_id, False, _unseen)
         _, orphans = await self._orphaned(scope)
         self._count_orphans(workspace_id, orphans)
-        return Applied(expired, disposed, archives, orphans)
+        return Applied(expired, disposed, archives, orphans, idle, gone)
+
+    async def _retire(self, scope: Scope, archives: list[str]) -> tuple[int, int]:
+        """How many conversations were tombstoned, and how many removed."""
+        idle = gone = 0
+        while True:
+            count, files = await self._conversations.expire(scope)
+            archives += files
+            if count == 0:
+                break
+            idle += count
+        while count := await self._conversations.dispose(scope):
+            gone += count
+        return idle, gone
 
     def _count_orphans(self, workspace_id: str, count: int) -> None:
         if self._orphans is not None:
@@ -266,7 +294,7 @@ class Retention:
     async def _record(self, scope: Scope, document: dict[str, Any]) -> Outcome:
         principal = Principal(scope.workspace_id, ADMIN_USER, is_admin=True)
         event_id = uuid4()
-        event = self._own.event(principal, event_id, RETENTION_TYPE, None, _SESSION)
+        event = self._own.event(principal, event_id, RETENTION_TYPE, None, RETENTION_SESSION)
         return await self._own.record(principal, event, {"effect": "apply_retention", "event_id": event_id, **document})
 
     def _due_values(self, scope: Scope, limit: int) -> dict[str, object]:

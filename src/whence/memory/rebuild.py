@@ -100,7 +100,7 @@ class _Replay:
         present = {content.position for content in contents}
         missing = [position for position in recorded if position <= reached and position not in present]
         stubs = await self._stubs_at(missing)
-        self.unreadable += len(missing) - len(stubs)
+        self.unreadable += len(missing) - len(stubs) - self._stubs.gone_of(missing)
         effects = await self._effects(contents, recorded)
         effects += [
             (position, _effect(stub, recorded[position], UUID(stub["event_id"]), None))

@@ -64,6 +64,8 @@ class Stubs:
         self._by_event: dict[str, dict[str, Any]] = {}
         self._beside: defaultdict[str, set[str]] = defaultdict(set)
         self._keys: dict[str, str] = {}
+        self._gone: set[int] = set()
+        """Where what was disposed of has left nothing to put in its place: nothing is made again of a conversation."""
         self._erased: dict[str, int] = {}
         """By the hash of a subject, where it was erased last."""
 
@@ -91,6 +93,8 @@ class Stubs:
     def _take(self, position: int, document: dict[str, Any]) -> None:
         if "subject_hash" in document:
             self._erased[document["subject_hash"]] = position
+        for retired in document.get("retire", ()):
+            self._gone.update(retired["positions"])
         for disposed in document.get("dispose", ()):
             for told in disposed["told"]:
                 if "stub" in told:
@@ -102,6 +106,10 @@ class Stubs:
         if "beside" in stub:
             self._beside[stub["event_id"]].add(stub["beside"])
             self._beside[stub["beside"]].add(stub["event_id"])
+
+    def gone_of(self, positions: Sequence[int]) -> int:
+        """How many of these are missed by nobody."""
+        return len(self._gone.intersection(positions))
 
     async def at(self, positions: Sequence[int]) -> dict[int, dict[str, Any]]:
         """The documents that stand at these positions, as far as there are stubs."""

@@ -1,0 +1,115 @@
+"""What is asked of conversations reads little, however many there are, with the plan that fits all values."""
+
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg import ClientCursor, Connection, connect, sql
+
+from whence.db import embedded
+from whence.db.queries import load
+
+MAX_PAGES = 90
+"""The tables have more than five hundred."""
+
+SQL = load("whence.lifecycle") | load("whence.conversations")
+FILL = """
+INSERT INTO whence.conversations (workspace_id, conversation_id, position, state, user_id, broadcast_key, started_at,
+    active_at, deleted_at)
+SELECT 'plans', md5(i::text)::uuid, i, CASE WHEN i % 100 = 0 THEN 'broadcast' ELSE 'private' END,
+    CASE WHEN i % 100 > 0 THEN 'u' || i % 10 END, CASE WHEN i % 100 = 0 THEN 'k' || i END, now(), now(),
+    CASE WHEN i % 100 = 1 THEN now() END
+FROM generate_series(1, 10000) i;
+INSERT INTO whence.conversations (workspace_id, conversation_id, position, state, user_id, forked_from, started_at,
+    active_at)
+SELECT 'plans', gen_random_uuid(), i + 10000, 'fork', 'u' || i, md5('100')::uuid, now(), now()
+FROM generate_series(1, 5000) i;
+INSERT INTO whence.conversation_messages (workspace_id, conversation_id, place, message_id, position, user_id, role,
+    recorded_at)
+SELECT workspace_id, conversation_id, n, md5(position || ' ' || n)::uuid, position, user_id, 'user', now()
+FROM whence.conversations, generate_series(1, 2) n WHERE workspace_id = 'plans';
+"""
+# Beside a large workspace there are many small ones, so that a plan for any is not one for the large.
+SMALL = """
+DO $$
+BEGIN
+    FOR i IN 1..300 LOOP
+        PERFORM set_config('app.workspace_id', 'small' || i, true);
+        INSERT INTO whence.conversations (
+            workspace_id, conversation_id, position, state, user_id, started_at, active_at)
+        VALUES ('small' || i, gen_random_uuid(), 1, 'private', 'ann', now(), now());
+    END LOOP;
+    PERFORM set_config('app.workspace_id', 'plans', true);
+END $$;
+"""
+ASKED = {
+    "conversations_page": "whence_app",
+    "conversation_by_id": "whence_app",
+    "fork_of": "whence_app",
+    "messages_page": "whence_app",
+    "message_by_id": "whence_app",
+    "broadcast_of_key": "whence_workspace",
+    "conversations_due": "whence_workspace",
+    "conversations_idle": "whence_workspace",
+    "conversations_tombstoned": "whence_workspace",
+    "told_in_conversations": "whence_workspace",
+}
+
+
+def named(text: str) -> UUID:
+    return UUID(hashlib.md5(text.encode()).hexdigest())
+
+
+def values() -> dict[str, Any]:
+    now = datetime.now(UTC)
+    return {
+        "workspace_id": "plans",
+        "user_id": "u4",
+        "conversation_id": named("100"),
+        "message_id": named("4 1"),
+        "key": "k500",
+        "state": None,
+        "before": 1 << 62,
+        "after": 0,
+        "limit": 20,
+        "ids": [named("4")],
+        "active_before": now - timedelta(days=365),
+        "grace_before": now - timedelta(days=30),
+    }
+
+
+def test_each_statement_reads_few_pages(postgres: embedded.EmbeddedServer) -> None:
+    with connect(postgres.owner_conninfo, cursor_factory=ClientCursor) as conn:
+        conn.execute("SET plan_cache_mode = force_generic_plan")
+        conn.execute("SET LOCAL ROLE whence_workspace")
+        conn.execute("SET LOCAL app.workspace_id = 'plans'")
+        conn.execute("SET LOCAL app.user_id = 'u4'")
+        conn.execute(FILL)
+        conn.execute(SMALL)
+        for _ in ("as it was filled", "analysed"):
+            for name, role in ASKED.items():
+                conn.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+                plan = planned(conn, name)
+                pages = next(line for line in plan if "Buffers" in line)
+                read = sum(int(count) for count in re.findall(r"(?:hit|read)=(\d+)", pages))
+                assert read < MAX_PAGES, f"{name}\n" + "\n".join(plan)
+            conn.execute("SET LOCAL ROLE whence_owner")
+            conn.execute("ANALYZE whence.conversations, whence.conversation_messages")
+        conn.rollback()
+
+
+def planned(conn: Connection, name: str) -> list[str]:
+    given, order = values(), list[str]()
+
+    def placed(match: re.Match[str]) -> str:
+        if match[1] not in order:
+            order.append(match[1])
+        return f"${order.index(match[1]) + 1}"
+
+    conn.execute("PREPARE asked AS " + re.sub(r"%\((\w+)\)s", placed, SQL[name].decode()))
+    arguments = sql.SQL(", ").join(sql.Literal(given[each]) for each in order)
+    plan = conn.execute(sql.SQL("EXPLAIN (ANALYZE, BUFFERS) EXECUTE asked ({})").format(arguments)).fetchall()
+    conn.execute("DEALLOCATE asked")
+    return [row[0] for row in plan]
