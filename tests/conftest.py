@@ -16,11 +16,14 @@ import httpx
 import pytest
 from psycopg import Connection, connect
 
+from key_watch import keys_in_no_file, pytest_configure, pytest_runtest_makereport
 from whence.app import App, open_app
 from whence.db import embedded
 from whence.db.migrate import migrate
 from whence.identity import Principal
 from whence.settings import Settings
+
+__all__ = ["keys_in_no_file", "pytest_configure", "pytest_runtest_makereport"]
 
 READY_SECONDS = 60
 

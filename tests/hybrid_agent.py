@@ -176,14 +176,9 @@ def behind(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def texts(error: BaseException) -> str:
-    """All that an error and those behind it say."""
-    return "\n".join(f"{each} {each!r} {each.args!r} {vars(each)!r}" for each in behind(error))
-
-
 def shown(error: BaseException) -> str:
-    """That, and the local variables of our frames."""
-    found = [texts(error)]
+    """All that an error and those behind it say, and the local variables of our frames."""
+    found = [f"{each} {each!r} {each.args!r} {vars(each)!r}" for each in behind(error)]
     for each in behind(error):
         step = each.__traceback__
         while step is not None:

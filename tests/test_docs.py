@@ -538,9 +538,9 @@ def test_the_tutorial_of_an_agent_does_and_prints_what_it_says(tmp_path: Path) -
         arguments = [sys.executable, "-m", "whence", *command]
         return subprocess.Popen(arguments, text=True, cwd=tmp_path, env=environment, **pipes)
 
-    def turns() -> int:
+    def flushes() -> int:
         kept = (data_dir / "chat" / "bob" / "sessions").glob("*.jsonl")
-        return sum(path.read_text().count('"kind":"turn"') for path in kept)
+        return sum(path.read_text().count('"memory_gateway_flush_succeeded"') for path in kept)
 
     def told(transcript: str) -> list[str]:
         return [line.removeprefix("> ") for line in transcript.splitlines() if line.startswith("> ")]
@@ -568,9 +568,9 @@ def test_the_tutorial_of_an_agent_does_and_prints_what_it_says(tmp_path: Path) -
                 third.stdin.write("\n".join(told(before)) + "\n")
                 third.stdin.flush()
                 assert [third.stdout.readline().strip() for _ in answers(before)] == answers(before)
-                # The answer is shown before the gateway is told of it, and the turn is kept after that.
+                # The answer is shown before the gateway is told of it.
                 deadline = time.monotonic() + 60
-                while turns() < 4 and time.monotonic() < deadline:
+                while flushes() < 4 and time.monotonic() < deadline:
                     time.sleep(0.05)
             said, failed = third.communicate("\n".join(told(after)) + "\n", timeout=60)
             assert (third.returncode, failed) == (0, "")

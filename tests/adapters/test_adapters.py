@@ -8,7 +8,7 @@ from typing import Any
 import agents
 import httpx
 import pytest
-from agents import RunConfig, SQLiteSession
+from agents import GuardrailFunctionOutput, RunConfig, SQLiteSession
 from agents.run_config import CallModelData, ModelInputData
 from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
@@ -23,6 +23,7 @@ import whence.adapters.openai_agents
 import whence.adapters.pydantic_ai
 from hybrid_agent import KEY, SYSTEM, Gateway, MadeUp, Wire
 from model_stand_in import StandIn, in_turn, standing_in
+from whence.adapters.openai_agents import Remembering
 from whence.errors import InvalidInput
 from whence.hybrid import HybridMemory
 from whence.hybrid.reference import LABEL, RULE
@@ -65,14 +66,61 @@ def with_langgraph(memory: HybridMemory, url: str) -> Ask:
     return ask
 
 
-def with_openai_agents(memory: HybridMemory, url: str) -> Ask:
-    client = AsyncOpenAI(base_url=url, api_key="k", max_retries=0)
-    agent = agents.Agent("a", instructions=SYSTEM, model=agents.OpenAIChatCompletionsModel("m", client))
-    session = SQLiteSession("kitchen")
+def with_langgraph_that_is_not_asynchronous(memory: HybridMemory, url: str) -> Ask:
+    agent = create_agent(
+        ChatOpenAI(model="m", base_url=url, api_key="k", max_retries=0),
+        system_prompt=SYSTEM,
+        middleware=[whence.adapters.langgraph.Remembering(memory)],
+        checkpointer=InMemorySaver(),
+    )
 
     async def ask(prompt: str) -> str:
-        result = await whence.adapters.openai_agents.run(memory, agent, prompt, session_id="kitchen", session=session)
-        assert RECALLED not in str(await session.get_items())
+        config: Any = {"configurable": {"thread_id": "kitchen"}}
+        # Not in another thread, so that it is called where a loop runs, as in a notebook.
+        result = agent.invoke({"messages": [{"role": "user", "content": prompt}]}, config)
+        assert RECALLED not in str(agent.get_state(config).values)
+        return result["messages"][-1].text
+
+    return ask
+
+
+def agent_of_the_sdk(url: str, **more: Any) -> agents.Agent[Any]:
+    client = AsyncOpenAI(base_url=url, api_key="k", max_retries=0)
+    return agents.Agent("a", instructions=SYSTEM, model=agents.OpenAIChatCompletionsModel("m", client), **more)
+
+
+def options_of(remembering: Remembering, own: RunConfig | None = None) -> dict[str, Any]:
+    return {
+        "session": remembering.session,
+        "hooks": remembering.hooks,
+        "run_config": remembering.run_config(own),
+    }
+
+
+def with_openai_agents(memory: HybridMemory, url: str) -> Ask:
+    remembering = Remembering(memory, "kitchen")
+    agent = remembering.agent(agent_of_the_sdk(url))
+
+    async def ask(prompt: str) -> str:
+        result = await agents.Runner.run(agent, prompt, **options_of(remembering))
+        assert RECALLED not in str(await remembering.session.get_items())
+        return result.final_output
+
+    return ask
+
+
+def with_openai_agents_streamed(memory: HybridMemory, url: str) -> Ask:
+    history = SQLiteSession("of the host")
+    remembering = Remembering(memory, "kitchen", history)
+    agent = remembering.agent(agent_of_the_sdk(url))
+
+    async def ask(prompt: str) -> str:
+        result = agents.Runner.run_streamed(agent, prompt, **options_of(remembering))
+        async for _ in result.stream_events():
+            pass
+        kept = str(await history.get_items())
+        assert prompt in kept
+        assert RECALLED not in kept
         return result.final_output
 
     return ask
@@ -97,7 +145,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-every = pytest.mark.parametrize("kind", [with_pydantic_ai, with_langgraph, with_openai_agents])
+every = pytest.mark.parametrize(
+    "kind",
+    [
+        with_pydantic_ai,
+        with_langgraph,
+        with_langgraph_that_is_not_asynchronous,
+        with_openai_agents,
+        with_openai_agents_streamed,
+    ],
+)
+in_both_ways = pytest.mark.parametrize("is_streamed", [False, True])
 
 
 def system_of(messages: list[dict[str, Any]]) -> str:
@@ -194,18 +252,90 @@ async def test_a_graph_without_a_thread_needs_the_name_of_a_session(made_up: Gat
     assert made_up.wire.bodies("/memories/add")[0]["session_id"] == "chat:kitchen"
 
 
+async def run(agent: agents.Agent[Any], prompt: Any, is_streamed: bool, **options: Any) -> Any:
+    if not is_streamed:
+        return (await agents.Runner.run(agent, prompt, **options)).final_output
+    result = agents.Runner.run_streamed(agent, prompt, **options)
+    async for _ in result.stream_events():
+        pass
+    return result.final_output
+
+
 async def test_the_filter_of_a_host_has_its_say_first(made_up: Gateway, folder: Path) -> None:
     def shouted(data: CallModelData[Any]) -> ModelInputData:
         return ModelInputData(data.model_data.input, "OWN-FILTER")
 
     with standing_in(in_turn("Hello.")) as model:
-        client = AsyncOpenAI(base_url=model.url, api_key="k")
-        agent = agents.Agent("a", model=agents.OpenAIChatCompletionsModel("m", client))
-        config = RunConfig(call_model_input_filter=shouted)
+        agent = agent_of_the_sdk(model.url)
         async with made_up.memory(folder) as memory:
-            await whence.adapters.openai_agents.run(memory, agent, "Hi.", session_id="s", run_config=config)
+            remembering = Remembering(memory, "s")
+            own = RunConfig(call_model_input_filter=shouted)
+            await run(remembering.agent(agent), "Hi.", is_streamed=False, **options_of(remembering, own))
     assert system_of(model.given[0]).startswith("OWN-FILTER")
     assert agent.tools == []
+
+
+@in_both_ways
+async def test_what_a_guardrail_refuses_is_not_remembered(made_up: Gateway, folder: Path, is_streamed: bool) -> None:
+    @agents.output_guardrail
+    def no_secrets(_: Any, __: Any, output: str) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(None, tripwire_triggered="secret" in output)
+
+    with standing_in(in_turn("A secret.", "Nothing.")) as model:
+        agent = agent_of_the_sdk(model.url, output_guardrails=[no_secrets])
+        async with made_up.memory(folder) as memory:
+            remembering = Remembering(memory, "kitchen")
+            with pytest.raises(agents.OutputGuardrailTripwireTriggered):
+                await run(remembering.agent(agent), "Tell me.", is_streamed, **options_of(remembering))
+            assert made_up.wire.paths == ["/memories/search"]
+            await run(remembering.agent(agent), "What else?", is_streamed, **options_of(remembering))
+    (told,) = made_up.wire.bodies("/memories/add")
+    assert [said["content"] for said in told["messages"]] == ["What else?", "Nothing."]
+
+
+@in_both_ways
+async def test_a_run_that_is_handed_over_is_one_run(made_up: Gateway, folder: Path, is_streamed: bool) -> None:
+    with standing_in(in_turn({"name": "transfer_to_cook"}, "Rice.")) as model:
+        async with made_up.memory(folder) as memory:
+            remembering = Remembering(memory, "kitchen")
+            tool = whence.adapters.openai_agents.memory_tool(memory.tool)
+            cook = agent_of_the_sdk(model.url, tools=[tool]).clone(name="cook")
+            agent = remembering.agent(agent_of_the_sdk(model.url, handoffs=[cook]))
+            asked = [{"role": "user", "content": [{"type": "input_text", "text": "What shall I cook?"}]}]
+            said = await run(agent, asked, is_streamed, **options_of(remembering))
+    assert said == "Rice."
+    assert "CURATED-NOTE" in system_of(model.given[1])
+    assert made_up.wire.paths == ["/memories/search", "/memories/add", "/memories/flush"]
+    (told,) = made_up.wire.bodies("/memories/add")
+    assert [said["content"] for said in told["messages"]] == ["What shall I cook?", "Rice."]
+
+
+@in_both_ways
+async def test_a_tool_may_end_a_run_and_its_answer_need_be_no_text(
+    made_up: Gateway, folder: Path, is_streamed: bool
+) -> None:
+    @agents.function_tool
+    def weigh() -> str:
+        return "two kilos"
+
+    with standing_in(in_turn({"name": "weigh"}, '{"response":[1,2]}')) as model:
+        ending = agent_of_the_sdk(model.url, tools=[weigh], tool_use_behavior="stop_on_first_tool")
+        listing = agent_of_the_sdk(model.url, output_type=list[int])
+        async with made_up.memory(folder) as memory:
+            for agent in (ending, listing):
+                remembering = Remembering(memory, "kitchen")
+                await run(remembering.agent(agent), "How much?", is_streamed, **options_of(remembering))
+    assert [body["messages"][1]["content"] for body in made_up.wire.bodies("/memories/add")] == ["two kilos", "[1,2]"]
+
+
+async def test_a_run_without_the_hooks_is_refused(made_up: Gateway, folder: Path) -> None:
+    with standing_in(in_turn("Hello.")) as model:
+        async with made_up.memory(folder) as memory:
+            remembering = Remembering(memory, "kitchen")
+            with pytest.raises(InvalidInput, match=r"hooks=remembering\.hooks"):
+                await agents.Runner.run(agent_of_the_sdk(model.url), "Hi.", run_config=remembering.run_config())
+    assert isinstance(remembering.session, agents.Session)
+    assert not model.asked
 
 
 async def test_what_is_no_text_is_told_as_json(made_up: Gateway, folder: Path, model_of_numbers: StandIn) -> None:

@@ -50,7 +50,9 @@ async def test_a_real_model_answers_and_both_are_remembered(tmp_path: Path, mode
         agent = ChatAgent(model, memory, sessions)
         told = Told(parts.append, lambda _: None)
         first = await agent.answer("s1", "I am allergic to peanuts. Say hello in one sentence.", told)
+        await first.remember()
         second = await agent.answer("s1", "What am I allergic to?", told)
+        await second.remember()
     assert first.text.strip()
     assert second.text.strip()
     # It may say something before it calls a tool, too.

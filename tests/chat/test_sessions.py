@@ -1,6 +1,7 @@
 """Chats as files."""
 
 import multiprocessing
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -35,6 +36,9 @@ def test_only_the_owner_reads_them(sessions: Sessions) -> None:
     sessions.append("a", turn("Hi?"))
     assert sessions.path("a").stat().st_mode & 0o777 == 0o600
     assert sessions.path("a").parent.stat().st_mode & 0o777 == 0o700
+    deep = Sessions(sessions.path("a").parent.parent / "notes" / "sessions")
+    deep.append("a", turn("Hi?"))
+    assert deep.path("a").parent.parent.stat().st_mode & 0o777 == 0o700, "the notes are beside them"
 
 
 def test_what_is_left_of_a_torn_line_is_passed_over_and_what_comes_next_is_whole(sessions: Sessions) -> None:
@@ -44,6 +48,17 @@ def test_what_is_left_of_a_torn_line_is_passed_over_and_what_comes_next_is_whole
     assert [each.prompt for each in sessions.turns("a")] == ["First?"]
     sessions.append("a", turn("Second?"))
     assert [each.prompt for each in sessions.turns("a")] == ["First?", "Second?"]
+
+
+def test_a_disk_that_is_full_leaves_the_file_as_it_was(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions.append("a", turn("First?"))
+    before = sessions.path("a").read_bytes()
+    write = os.write
+    # As a disk does that has room for ten bytes.
+    monkeypatch.setattr("whence.chat.sessions.os.write", lambda file, line: write(file, line[:10]))
+    with pytest.raises(OSError, match="No space left"):
+        sessions.append("a", turn("Second?"))
+    assert sessions.path("a").read_bytes() == before
 
 
 def write_many(folder: Path, name: str) -> None:

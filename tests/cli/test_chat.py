@@ -5,12 +5,16 @@ import functools
 import json
 import os
 import pty
+import select
+import socket
 import subprocess
 import sys
 import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -140,7 +144,8 @@ def test_what_cannot_work_is_one_line_before_anything_is_opened(tmp_path: Path, 
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert unknown.stderr.startswith("whence: there is no model no-such:m here")
     keyless = whence("chat", "--model", "openai-chat:m", "--data-dir", tmp_path / "data", OPENAI_API_KEY="")
-    assert keyless.returncode == 1
+    assert (keyless.returncode, keyless.stderr.count("\n")) == (1, 1)
+    assert keyless.stderr.startswith("whence: there is no model openai-chat:m here")
     assert "OPENAI_API_KEY" in keyless.stderr
     assert not (tmp_path / "data").exists()
     assert whence("chat").returncode == 2
@@ -163,39 +168,80 @@ def test_no_other_command_loads_it() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_terminal_has_a_prompt_can_stop_an_answer_and_is_left_by_its_end(
-    curated: tuple[str | Path, ...], model: StandIn
-) -> None:
+@dataclass
+class Screen:
+    """What a terminal shows, read up to something that is waited for; what came with it is read the next time."""
+
+    terminal: int
+    left: str = ""
+
+    def until(self, wanted: str) -> str:
+        while wanted not in self.left:
+            ready, _, _ = select.select([self.terminal], [], [], 60)
+            assert ready, f"{wanted!r} did not come after {self.left!r}"
+            self.left += os.read(self.terminal, 1024).decode()
+        before, _, self.left = self.left.partition(wanted)
+        return before + wanted
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.terminal, keys)
+
+
+@contextmanager
+def terminal(model: StandIn, *flags: str | Path) -> Iterator[tuple[Screen, subprocess.Popen[bytes]]]:
+    """Of its own, so that Ctrl-C reaches the command in it, and as if nobody were testing."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "whence", "chat", "-m", "openai-chat:m", *map(str, curated), "--session", "s1"]
-    env = environment(model, TERM="dumb")
+    command = [sys.executable, "-m", "whence", "chat", "-m", "openai-chat:m", *map(str, flags), "--session", "s1"]
+    tested = ("CI", "PYTEST_VERSION", "PYTEST_CURRENT_TEST")
+    env = {name: value for name, value in environment(model, TERM="dumb").items() if name not in tested}
     streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    # The terminal must be its own, so that Ctrl-C reaches it.
     take = functools.partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0)
     with subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=take, **streams) as process:
         os.close(theirs)
-        seen = _until(ours, "> ")
-        assert "conversation s1; /help shows the commands" in seen
-        os.write(ours, b"Hi there.\n")
-        seen += _until(ours, "I do not know.") + _until(ours, "> ")
-        os.write(ours, b"Take your time.\n")
-        _wait_for(lambda: len(model.asked) == 2)
-        os.write(ours, b"\x03")
-        seen += _until(ours, "(stopped; nothing is kept of this)") + _until(ours, "> ")
-        os.write(ours, b"And again.\n")
-        seen += _until(ours, "I do not know.") + _until(ours, "> ")
-        os.write(ours, b"\x04")
-        assert process.wait(30) == 0
+        yield Screen(ours), process
     os.close(ours)
+
+
+def test_a_terminal_has_a_prompt_can_stop_an_answer_and_is_left_by_its_end(
+    curated: tuple[str | Path, ...], model: StandIn
+) -> None:
+    with terminal(model, *curated) as (screen, process):
+        seen = screen.until("> ")
+        assert "conversation s1; /help shows the commands" in seen
+        screen.type(b"Hi there.\n")
+        seen += screen.until("I do not know.") + screen.until("> ")
+        screen.type(b"Take your time.\n")
+        _wait_for(lambda: len(model.asked) == 2)
+        screen.type(b"\x03")
+        seen += screen.until("(stopped; nothing is kept of this)") + screen.until("> ")
+        screen.type(b"And again.\n")
+        seen += screen.until("I do not know.") + screen.until("> ")
+        screen.type(b"\x04")
+        # What comes next, the prompt of a shell, begins at the margin.
+        screen.until("\n")
+        assert process.wait(30) == 0
     assert "Traceback" not in seen
+    assert "pydantic" not in seen.lower(), "nor an advertisement of what it is built with"
     assert [message["content"] for message in model.given[2][1:]] == ["Hi there.", "I do not know.", "And again."]
 
 
-def _until(terminal: int, wanted: str) -> str:
-    seen = ""
-    while wanted not in seen:
-        seen += os.read(terminal, 1024).decode()
-    return seen
+def test_a_gateway_that_hangs_is_named_and_ctrl_c_keeps_the_answer(model: StandIn, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        gateway = {"baseUrl": f"http://127.0.0.1:{hanging.getsockname()[1]}", "userId": "ann", "userKey": "uk_secret"}
+        config = tmp_path / "agent.json"
+        config.write_text(json.dumps({"memory": {"mode": "hybrid", "gateway": gateway | {"timeoutSeconds": 1.8}}}))
+        with terminal(model, "--config", config, "--notes", tmp_path / "notes") as (screen, process):
+            screen.until("> ")
+            screen.type(b"Hi there.\n")
+            assert "know" not in screen.until("(waiting for the memory gateway)")
+            screen.until("I do not know.\r\n")
+            screen.type(b"\x03")
+            screen.until("(stopped; this is kept, but the memory gateway may not know of it)")
+            screen.until("> ")
+            screen.type(b"\x03")
+            screen.until("\n")
+            assert process.wait(30) == 130
+    assert '"answer":"I do not know."' in (tmp_path / "notes" / "sessions" / "s1.jsonl").read_text()
 
 
 def _wait_for(happened: Callable[[], bool]) -> None:

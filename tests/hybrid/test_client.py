@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import itertools
 import json
 import logging
 import pickle
@@ -16,7 +17,7 @@ import pytest
 from hybrid_agent import KEY, Fault, Gateway, behind, shown
 from whence.errors import Unavailable
 from whence.hybrid import GatewayError
-from whence.hybrid.client import MAX_ANSWER_BYTES, GatewayClient, Operation
+from whence.hybrid.client import MAX_ANSWER_BYTES, MAX_FLUSHED_PARTS, GatewayClient, Operation
 
 MESSAGES = [
     {"sender_id": "ann", "role": "user", "timestamp": 1780000000000, "content": "I live in Lyon"},
@@ -106,6 +107,9 @@ async def test_the_configured_timeout_is_that_of_the_whole_call(made_up: Gateway
         ("network", None, raising(httpx.RemoteProtocolError(KEY))),
         ("network", None, raising(OSError(KEY))),
         ("network", None, raising(Unavailable(KEY))),
+        ("network", None, raising(httpx.InvalidURL(KEY))),
+        ("network", None, raising(ExceptionGroup(KEY, [OverflowError(KEY)]))),
+        ("network", None, lambda _: httpx.Response(307, headers={"Location": "http://xn--"})),
         ("timeout", None, raising(httpx.ReadTimeout(KEY))),
         ("invalid_json", None, answering(200, b"<html>" + KEY.encode())),
         ("invalid_json", None, answering(200, b"")),
@@ -165,6 +169,37 @@ async def test_an_answer_that_comes_packed_is_not_unpacked(made_up: Gateway) -> 
     )
     assert (await failure(made_up, "search")).category == "invalid_json"
     assert made_up.wire.requests[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("parts", "calls", "is_more"), [(0, 1, False), (3, 4, False), (1_000, MAX_FLUSHED_PARTS, True)]
+)
+async def test_a_flush_goes_on_while_there_is_more(made_up: Gateway, parts: int, calls: int, is_more: bool) -> None:
+    left = itertools.count(parts, -1)
+    made_up.wire.faults["/memories/flush"] = lambda _: httpx.Response(200, json={"is_more": next(left) > 0})
+    async with client_of(made_up) as client:
+        assert await client.flush("chat:42") is is_more
+    assert made_up.wire.paths == ["/memories/flush"] * calls
+
+
+async def test_all_parts_of_a_flush_have_the_time_of_one_call(made_up: Gateway) -> None:
+    async def slowly(request: httpx.Request) -> httpx.Response:
+        made_up.wire.sent.append((request.url.path, {}))
+        await asyncio.sleep(0.1)
+        return httpx.Response(200, json={"is_more": True})
+
+    made_up.wire.handle_async_request = slowly  # pyright: ignore[reportAttributeAccessIssue]
+    began = time.monotonic()
+    async with client_of(made_up, timeoutSeconds=0.35) as client:
+        assert await client.flush("chat:42") is True
+    assert time.monotonic() - began < 2
+    assert 1 < len(made_up.wire.sent) <= 4
+
+
+async def test_a_part_of_a_flush_that_fails_is_told(made_up: Gateway) -> None:
+    answers = iter([httpx.Response(200, json={"is_more": True}), httpx.Response(500)])
+    made_up.wire.faults["/memories/flush"] = lambda _: next(answers)
+    assert (await failure(made_up, "flush")).category == "http_error"
 
 
 async def test_what_json_cannot_say_is_not_sent(made_up: Gateway) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hybrid_agent import KEY, shown, texts
+from hybrid_agent import KEY, shown
 from whence.errors import SetupError
 from whence.hybrid import GatewayConfig, HybridMemory, MemoryConfig, Secret
 
@@ -43,6 +43,11 @@ WRONG: dict[str, dict[str, Any]] = {
     "memory.gateway.baseUrl: must be an address": hybrid(**CREDENTIALS | {"baseUrl": MISPLACED}),
     "memory.gateway.baseUrl: must be an": hybrid(**CREDENTIALS | {"baseUrl": "ftp://127.0.0.1"}),
     "memory.gateway.baseUrl: must": hybrid(**CREDENTIALS | {"baseUrl": 8010}),
+    "memory.gateway.baseUrl: must be an addr": hybrid(**CREDENTIALS | {"baseUrl": "http://xn--"}),
+    "memory.gateway.baseUrl: must be an ad": hybrid(**CREDENTIALS | {"baseUrl": "http://two words"}),
+    "memory.gateway.baseUrl: must have a port from 1 to 65535": hybrid(**CREDENTIALS | {"baseUrl": "http://h:99999"}),
+    "memory.gateway.baseUrl: holds the key": hybrid(**CREDENTIALS | {"baseUrl": f"http://h/{KEY}"}),
+    "memory.gateway.appId: holds the key": hybrid(**CREDENTIALS, appId=KEY),
     "without a password": hybrid(**CREDENTIALS | {"baseUrl": f"http://ann:{MISPLACED}@127.0.0.1"}),
     "a query": hybrid(**CREDENTIALS | {"baseUrl": f"http://127.0.0.1?key={MISPLACED}"}),
     "memory.gateway.userId: must be a text": hybrid(**CREDENTIALS | {"userId": 7}),
@@ -151,7 +156,7 @@ def test_no_warning_and_no_error_holds_the_key(
             with pytest.raises(SetupError) as refused:
                 read()
             said.append(shown(refused.value))
-            assert MISPLACED not in texts(refused.value)
+            assert MISPLACED not in shown(refused.value), "nor in a variable of ours that a traceback shows"
     HybridMemory(MemoryConfig.parse({"memory": {"gateway": {"userKey": KEY}}}), tmp_path)
     assert caplog.records
     assert KEY not in "\n".join((*said, caplog.text, *capfd.readouterr()))
@@ -186,10 +191,14 @@ def test_a_scope_that_is_named_twice_counts_once() -> None:
 
 def test_a_file_is_read_and_one_that_is_none_is_told(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    with pytest.raises(SetupError, match="cannot be read: FileNotFoundError"):
+    with pytest.raises(SetupError, match="cannot be read: No such file"):
         MemoryConfig.from_file(path)
     path.write_text(json.dumps(hybrid(**CREDENTIALS)))
     assert MemoryConfig.from_file(path) == MemoryConfig.parse(hybrid(**CREDENTIALS))
+    for none in (None, KEY, [KEY]):
+        with pytest.raises(SetupError, match="must be an object") as refused:
+            MemoryConfig.parse(none)  # pyright: ignore[reportArgumentType]
+        assert KEY not in shown(refused.value)
     for text in (f'{{"memory": "{KEY}"', "[]", "", "\xff"):
         path.write_bytes(text.encode("latin-1"))
         with pytest.raises(SetupError, match="is not a JSON object") as refused:

@@ -71,7 +71,7 @@ async def test_exactly_the_prompt_and_the_answer_are_added_and_flushed_once(gate
     assert gateway.wire.sent == [("/memories/add", who | {"messages": messages}), ("/memories/flush", who)]
     assert gateway.events.kept == [
         AuditEvent("memory_gateway_add_succeeded", "42", {"gateway_session": "chat:42", "message_count": 2}),
-        AuditEvent("memory_gateway_flush_succeeded", "42", {"gateway_session": "chat:42"}),
+        AuditEvent("memory_gateway_flush_succeeded", "42", {"gateway_session": "chat:42", "is_more": False}),
     ]
 
 

@@ -5,5 +5,5 @@ there, and the gateway is told of a run that ended well. What was recalled is in
 
 pydantic_ai     a capability of an agent
 langgraph       a middleware for `create_agent` of LangChain, which makes a graph of LangGraph
-openai_agents   a run of the OpenAI Agents SDK
+openai_agents   a session and hooks of the OpenAI Agents SDK
 """

@@ -29,10 +29,13 @@ class Remembering(AbstractCapability[Any]):
 
 
 class RememberedRun(AbstractCapability[Any]):
-    """Memory around a run that has begun. For hosts that look at what was recalled; others take `Remembering`."""
+    """Memory around a run that has begun. For hosts that look at what was recalled; others take `Remembering`.
 
-    def __init__(self, run: Run) -> None:
+    `completes` is false for hosts that call `run.complete` themselves, such as after they kept the answer."""
+
+    def __init__(self, run: Run, *, completes: bool = True) -> None:
         self._run = run
+        self._completes = completes
 
     def get_instructions(self) -> str | None:
         return self._run.system() or None
@@ -48,6 +51,8 @@ class RememberedRun(AbstractCapability[Any]):
         return replace(request_context, messages=[*recalled, *request_context.messages])
 
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
+        if not self._completes:
+            return result
         said = result.output
         await self._run.complete(said if isinstance(said, str) else to_json(said, fallback=str).decode())
         return result

@@ -3,18 +3,27 @@
 Asked for by a person, not by a run: what fails here is told to them.
 """
 
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from uuid import UUID
 
 import httpx
 import msgspec
 
-from whence.errors import NotFound, Unavailable
+from whence.errors import InvalidInput, NotFound, Unavailable, WhenceError
 from whence.hybrid import GatewayConfig
+from whence.hybrid.client import Body, Category, Failed, GatewayHttp
 from whence.hybrid.config import MAX_TOP_K
 from whence.wire import Deleted, Explanation, Searched, SearchResult
 
 T = TypeVar("T")
+
+_SAID: Final[dict[Category, str]] = {
+    "timeout": "took too long to answer",
+    "network": "cannot be reached",
+    "unauthorized": "does not take the key",
+    "http_error": "failed with the status {}",
+    "too_large": "gave an answer that is too large",
+}
 
 
 class Origins:
@@ -23,16 +32,10 @@ class Origins:
     def __init__(self, config: GatewayConfig, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._config = config
         self._within = {"app_id": config.app_id, "project_id": config.project_id}
-        self._http = httpx.AsyncClient(
-            base_url=config.base_url,
-            timeout=config.timeout_seconds,
-            limits=httpx.Limits(max_keepalive_connections=0),
-            transport=transport,
-            trust_env=False,
-        )
+        self._http = GatewayHttp(config, transport)
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._http.close()
 
     async def of(self, memory_id: UUID) -> Explanation:
         return await self._asked(Explanation, "GET", f"/v1/memories/{memory_id}/explain")
@@ -48,23 +51,25 @@ class Origins:
         asked = {"id": str(memory_id), "session_id": session_id}
         return await self._asked(Deleted, "POST", "/memories/delete", asked | self._within)
 
-    async def _asked(self, answer: type[T], method: str, path: str, body: dict[str, Any] | None = None) -> T:
-        key = {"Authorization": f"Bearer {self._config.user_key.reveal()}"}
-        try:
-            response = await self._http.request(method, path, json=body, headers=key)
-        except (httpx.HTTPError, OSError) as error:
-            failed = type(error).__name__
-        else:
-            if response.status_code == NotFound.status:
-                raise NotFound("there is no such memory")
-            if response.is_success:
-                return _decoded(response.content, answer)
-            failed = str(response.status_code)
-        raise Unavailable(f"the memory gateway did not answer: {failed}")
+    async def _asked(
+        self, answer: type[T], method: Literal["GET", "POST"], path: str, body: dict[str, Any] | None = None
+    ) -> T:
+        sent = None if body is None else Body.of(body)
+        if body is not None and sent is None:
+            raise InvalidInput("this is no valid Unicode")
+        # Here, where no variable holds what was answered: it may repeat what was sent.
+        outcome = _outcome(await self._http.asked(method, path, sent, self._config.user_key), answer)
+        if isinstance(outcome, WhenceError):
+            raise outcome
+        return outcome
 
 
-def _decoded(content: bytes, answer: type[T]) -> T:
+def _outcome(came: bytes | Failed, answer: type[T]) -> T | NotFound | Unavailable:
+    if isinstance(came, Failed):
+        if came.status == NotFound.status:
+            return NotFound("there is no such memory")
+        return Unavailable(f"the memory gateway {_SAID[came.category].format(came.status)}")
     try:
-        return msgspec.json.decode(content, type=answer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Unavailable("the memory gateway is no Whence that can say so") from None
+        return msgspec.json.decode(came, type=answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Unavailable("the memory gateway gave no answer of the kind that Whence gives")

@@ -5,6 +5,7 @@ passed over. Files are only added to, but for what is forgotten: then the file i
 """
 
 import asyncio
+import errno
 import fcntl
 import math
 import os
@@ -20,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from whence.errors import InvalidInput
+from whence.errors import InvalidInput, SetupError
 from whence.hybrid.audit import AuditEvent, Detail
 
 MAX_SESSION_BYTES = 16 << 20
@@ -84,7 +85,7 @@ class Sessions:
                 size = os.fstat(file).st_size
                 # What a killed process left of its line stays a line of its own.
                 torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
-                os.write(file, b"\n" + line if torn else line)
+                _write_whole(file, b"\n" + line if torn else line, size)
                 os.fsync(file)
             finally:
                 os.close(file)
@@ -134,7 +135,9 @@ class Sessions:
     @contextmanager
     def _locked(self) -> Generator[None]:
         """A file of its own, because the others may be replaced. Whoever has it is done at once."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # That of the notes too, which mkdir would make for everybody to read.
+        self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder.mkdir(exist_ok=True, mode=0o700)
         lock = os.open(self._folder / ".sessions.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -167,6 +170,8 @@ def _end(path: Path) -> bytes:
             end = file.read(MAX_SESSION_BYTES)
     except FileNotFoundError:
         return b""
+    except OSError as error:
+        raise SetupError(f"{path} cannot be read: {error.strerror}") from None
     return end if size <= MAX_SESSION_BYTES else end.partition(b"\n")[2]
 
 
@@ -176,6 +181,13 @@ def _lines(content: bytes) -> Generator[tuple[bytes, Turn | Hidden | None]]:
             yield line, _records.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
             yield line, None
+
+
+def _write_whole(file: int, line: bytes, size: int) -> None:
+    """A disk that is full takes a part of a line without an error: then the file is as it was."""
+    if os.write(file, line) < len(line):
+        os.ftruncate(file, size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> None:

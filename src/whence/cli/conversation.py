@@ -17,7 +17,7 @@ from whence.chat.sessions import SessionAudit, Sessions
 from whence.chat.talk import Talk
 from whence.cli.terminal import print_plain, shown, shown_lines
 from whence.client.embedded import Embedded
-from whence.errors import SetupError, Unavailable
+from whence.errors import SetupError, Unavailable, WhenceError
 from whence.hybrid import GatewayConfig, HybridMemory, MemoryConfig, Secret
 from whence.settings import Settings
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 AGENT = "whence-chat"
 """How the gateway is told who answered."""
+PATIENCE_SECONDS = 1.5
+"""Of somebody who sees nothing happen."""
 
 
 def converse(
@@ -91,42 +93,77 @@ def _talked(runner: asyncio.Runner, talk: Talk) -> bool:
     """Until the input ends or somebody quits. Whether every prompt got an answer; in a terminal that is seen anyway."""
     answered = True
     is_terminal = sys.stdin.isatty()
+    shown_to = _Shown(is_terminal)
     if is_terminal:
         print_plain(f"conversation {talk.session_id}; /help shows the commands")
     for line in _asked(is_terminal):
         if line == "/quit":
             break
-        if line.startswith("/"):
-            for each in runner.run(talk.command(line)):
-                print_plain(shown(each))
-            continue
         try:
-            runner.run(_answered(talk, line, is_terminal))
-        except Unavailable as error:
+            if line.startswith("/"):
+                shown_to.stopped = "(stopped)"
+                for each in runner.run(talk.command(line)):
+                    print_plain(shown(each))
+            else:
+                runner.run(_answered(talk, line, shown_to))
+        except WhenceError as error:
             answered = False
-            sys.stderr.write(f"whence: {error.detail}\n")
+            sys.stderr.write(f"whence: {shown(error.detail)}\n")
         except KeyboardInterrupt:
             if not is_terminal:
                 raise
-            print_plain("(stopped; nothing is kept of this)")
+            print_plain(shown_to.stopped)
     return answered or is_terminal
 
 
-async def _answered(talk: Talk, prompt: str, is_terminal: bool) -> None:
-    console = Console(stderr=True, highlight=False, markup=False)
+async def _answered(talk: Talk, prompt: str, shown_to: "_Shown") -> None:
+    shown_to.stopped = "(stopped; nothing is kept of this)"
+    try:
+        answered = await talk.answer(prompt, Told(shown_to.text, shown_to.tool, shown_to.waiting))
+    finally:
+        shown_to.text("\n")
+    shown_to.stopped = "(stopped; this is kept, but the memory gateway may not know of it)"
+    if answered.not_kept is not None:
+        sys.stderr.write(f"whence: this is not in the file of the conversation: {answered.not_kept}\n")
+    shown_to.waiting("the memory gateway")
+    try:
+        await answered.remember()
+    finally:
+        shown_to.done()
 
-    def write(text: str) -> None:
+
+class _Shown:
+    """What is seen while an answer comes about. In a terminal also what is waited for, once it takes longer than
+    somebody would wait without wondering."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        self._console = Console(stderr=True, highlight=False, markup=False) if is_terminal else None
+        self._timer: asyncio.TimerHandle | None = None
+        self.stopped = "(stopped)"
+        """What Ctrl-C comes to at this moment."""
+
+    def text(self, text: str) -> None:
+        self.done()
         sys.stdout.write(shown_lines(text))
         sys.stdout.flush()
 
-    def tool(name: str) -> None:
-        if is_terminal:
-            console.print(f"({shown(name)})", style="dim")
+    def tool(self, name: str) -> None:
+        self.done()
+        self._note(shown(name))
 
-    try:
-        await talk.answer(prompt, Told(write, tool))
-    finally:
-        write("\n")
+    def waiting(self, what: str) -> None:
+        self.done()
+        if self._console is not None:
+            self._timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._note, f"waiting for {what}")
+
+    def done(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _note(self, what: str) -> None:
+        if self._console is not None:
+            self._console.print(f"({what})", style="dim")
 
 
 def _asked(is_terminal: bool) -> Iterator[str]:
@@ -139,7 +176,11 @@ def _asked(is_terminal: bool) -> Iterator[str]:
     while True:
         try:
             line = input("> ") if is_terminal else sys.stdin.readline()
-        except EOFError:
+        except (EOFError, KeyboardInterrupt) as ended:
+            # What comes next, such as the prompt of a shell, begins at the margin.
+            print_plain("")
+            if isinstance(ended, KeyboardInterrupt):
+                raise
             return
         if not is_terminal and not line:
             return

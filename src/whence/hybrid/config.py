@@ -24,6 +24,9 @@ DEFAULT_TOP_K = 8
 MAX_TOP_K = 100
 DEFAULT_TIMEOUT_SECONDS = 10.0
 MAX_TIMEOUT_SECONDS = 86_400.0
+MIN_TELLING_CHARACTERS = 8
+"""A key that is shorter is found in other texts by chance."""
+MAX_PORT = 65_535
 
 _REQUIRED: Final = ("baseUrl", "userId", "userKey")
 _SECTION: Final = ("mode", "gateway")
@@ -91,9 +94,21 @@ class GatewayConfig:
         if not isinstance(cast("object", self.user_key), Secret):
             raise _wrong("gateway.userKey", "must be a Secret")
         _check_text("userKey", self.user_key.reveal())
+        self._check_key_stays()
         _check_scope(self.scope)
         _check_top_k(self.top_k)
         _check_seconds(self.timeout_seconds)
+
+    def _check_key_stays(self) -> None:
+        """The other fields are shown in log lines, events and reprs."""
+        for name, value in (
+            ("baseUrl", self.base_url),
+            ("userId", self.user_id),
+            ("appId", self.app_id),
+            ("projectId", self.project_id),
+        ):
+            if self.user_key.reveal() in value and len(self.user_key.reveal()) >= MIN_TELLING_CHARACTERS:
+                raise _wrong(f"gateway.{name}", "holds the key, which has a field of its own")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +135,16 @@ class MemoryConfig:
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
         """From a whole configuration, of which only `memory` is read."""
-        # By its own name, so that no frame of ours shows the key when something below is refused.
-        document = _hidden(document)
+        try:
+            return cls._parsed(_hidden(document))
+        except SetupError as error:
+            # Without the frames below it: their variables hold what was refused, which may be the key.
+            refused = error.with_traceback(None)
+        document = {}
+        raise refused
+
+    @classmethod
+    def _parsed(cls, document: Mapping[str, Any]) -> Self:
         if "memory" not in document:
             return cls()
         section = document["memory"]
@@ -137,25 +160,24 @@ class MemoryConfig:
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Self:
         """From a file of JSON."""
-        document = _document(Path(path))
-        if document is None:
-            raise SetupError(f"{path} is not a JSON object: see docs/reference/hybrid.md")
-        return cls.parse(document)
+        return cls.parse(_document(Path(path)))
 
 
-def _document(path: Path) -> dict[str, Any] | None:
-    """None where it is none."""
+def _document(path: Path) -> dict[str, Any]:
     try:
         return _hidden(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        wrong = "is not a JSON object: see docs/reference/hybrid.md"
     except OSError as error:
-        failed = type(error).__name__
-    raise SetupError(f"{path} cannot be read: {failed}")
+        wrong = f"cannot be read: {error.strerror}"
+    # Outside of the handlers, whose errors hold what was read.
+    raise SetupError(f"{path} {wrong}")
 
 
 def _hidden(document: Mapping[str, Any]) -> dict[str, Any]:
     """The section alone, in which the key is a Secret, and null whatever could be the key in a wrong place."""
+    if not isinstance(cast("object", document), Mapping):
+        raise SetupError("a configuration must be an object")
     if "memory" not in document:
         return {}
     section = _object(document["memory"], _SECTION)
@@ -210,10 +232,13 @@ def _is_blank(value: object) -> bool:
 def _check_url(url: object) -> None:
     try:
         address = httpx.URL(url) if isinstance(url, str) else httpx.URL()
+        host = address.host  # which is decoded only now
     except (httpx.InvalidURL, UnicodeError):
-        address = httpx.URL()
-    if address.scheme not in ("http", "https") or not address.host:
+        address, host = httpx.URL(), ""
+    if address.scheme not in ("http", "https") or not host or "%20" in host:
         raise _wrong("gateway.baseUrl", "must be an address that begins with http:// or https://")
+    if address.port is not None and not 0 < address.port <= MAX_PORT:
+        raise _wrong("gateway.baseUrl", f"must have a port from 1 to {MAX_PORT}, or none")
     if address.userinfo or address.query or address.fragment:
         # It would be seen in log lines, and the key has a field of its own.
         raise _wrong("gateway.baseUrl", "must be an address without a password, a query and a fragment")

@@ -153,7 +153,7 @@ class CuratedMemory:
     @contextmanager
     def _locked(self) -> Generator[None]:
         """The lock is a file of its own, because the others are replaced; it ends with its process."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(self._folder / ".curated.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _wait_for(lock)
@@ -181,6 +181,8 @@ def _bytes(path: Path) -> bytes:
             return file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return b""
+    except OSError as error:
+        raise SetupError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _decoded(path: Path, found: bytes) -> str:

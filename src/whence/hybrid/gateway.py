@@ -85,12 +85,12 @@ class MemoryGateway:
             return
         await self._tell("memory_gateway_add_succeeded", session_id, gateway_session=chat, message_count=len(said))
         try:
-            await self._client.flush(chat)
+            is_more = await self._client.flush(chat)
         except GatewayError as error:
             details = {"gateway_session": chat, "add_succeeded": True, **_of(error)}
             await self._tell("memory_gateway_flush_failed", session_id, **details)
             return
-        await self._tell("memory_gateway_flush_succeeded", session_id, gateway_session=chat)
+        await self._tell("memory_gateway_flush_succeeded", session_id, gateway_session=chat, is_more=is_more)
 
     async def _tell(self, name: EventName, session_id: str, **details: Detail) -> None:
         await tell(self._audit, AuditEvent(name, session_id, details))
