@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from whence.chats import Chats
 from whence.chats.extraction import ByModel, ByRules
+from whence.checkpoints import Threads
 from whence.clock import Clock, system_clock
 from whence.crypto import LocalKeyProvider
 from whence.db import Database, embedded
@@ -78,6 +79,7 @@ class App:
     erasures: Erasures
     exports: Exports
     resources: Resources
+    threads: Threads
     registry: CollectorRegistry
     purge: Callable[[], Awaitable[None]] | None = field(repr=False)
     """Rewrites the files of the database, where it is ours."""
@@ -157,6 +159,7 @@ async def open_app(
                     erasures=Erasures(database, ledger, memory, projector, clock),
                     exports=Exports(database, ledger, projector, clock),
                     resources=resources,
+                    threads=Threads(database, ledger.keys, clock),
                     registry=registry,
                     purge=None if settings.database_url else partial(_purge, logins.owner, settings, clock),
                     stopping=asyncio.Event(),

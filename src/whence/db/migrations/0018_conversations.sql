@@ -1,0 +1,2 @@
+-- Conversations.
+SELECT 1;
