@@ -20,7 +20,9 @@ from whence.checkpoints.sealing import SEALED, Keys, Sealer, place_of
 from whence.clock import Clock
 from whence.crypto import SubjectKey
 from whence.db import Database, Scope, Tx
+from whence.db.arrays import Times, scalar
 from whence.db.queries import load
+from whence.db.trip import Statement, Values
 from whence.errors import FieldError, InvalidInput, NotFound, Unavailable
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
 from whence.ledger.payloads import KEY_CACHE_SECONDS, KEY_CACHE_SIZE, SubjectKeys
@@ -32,6 +34,7 @@ RESEAL_TIMEOUT_MS = 10 * 60 * 1000
 Progress = Callable[[int, int], None]
 
 _SQL = load("whence.checkpoints")
+_TOUCH = Statement("touch_thread", _SQL["touch"])
 
 
 class Thread(NamedTuple):
@@ -73,6 +76,27 @@ def thread_name(workspace_id: str, user_id: str, thread_id: object) -> ThreadNam
     if problem is not None:
         raise InvalidInput(f"thread_id: {problem}", (FieldError("thread_id", problem),))
     return ThreadName(workspace_id, user_id, name)
+
+
+class Touch(NamedTuple):
+    """That a thread is written to, sealed under this key or in clear."""
+
+    name: ThreadName
+    conversation_id: str | None
+    key_id: UUID | None
+    now: datetime
+
+    async def execute(self, tx: Tx) -> None:
+        given = {"conversation_id": self.conversation_id, "key_id": self.key_id, "now": self.now}
+        await tx.execute(_SQL["touch"], {**self.name._asdict(), **given})
+
+    def of_trip(self) -> tuple[Statement, Values]:
+        """The same for a transaction that is one trip."""
+        values: dict[str, bytes | None] = {name: value.encode() for name, value in self.name._asdict().items()}
+        values["conversation_id"] = None if self.conversation_id is None else self.conversation_id.encode()
+        values["key_id"] = None if self.key_id is None else self.key_id.bytes
+        values["now"] = scalar(Times, self.now)
+        return _TOUCH, values
 
 
 class Threads:
@@ -128,10 +152,9 @@ class Threads:
             raise Unavailable("the user was erased at this moment: try again") from error
         return await self._read_keys(workspace_id, user_id)
 
-    async def touch(self, tx: Tx, name: ThreadName, conversation_id: str | None, key: SubjectKey | None) -> None:
-        """Before anything is written to the thread, in the same transaction."""
-        values = {**name._asdict(), "conversation_id": conversation_id, "now": self._clock()}
-        await tx.execute(_SQL["touch"], {**values, "key_id": key.key_id if key else None})
+    def touching(self, name: ThreadName, conversation_id: str | None, key: SubjectKey | None) -> "Touch":
+        """What is done before anything is written to the thread, in the same transaction."""
+        return Touch(name, conversation_id, key and key.key_id, self._clock())
 
     async def of_user(self, tx: Tx, workspace_id: str, user_id: str) -> list[Thread]:
         values = {"workspace_id": workspace_id, "user_id": user_id}

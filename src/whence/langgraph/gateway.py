@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, LiteralString, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -26,12 +26,12 @@ from langgraph.checkpoint.base import (
 )
 
 from whence.app import DEFAULT_WORKSPACE, App, ensure_default_workspace, open_app, reach_database
-from whence.checkpoints import Progress, Rotated, ThreadName, Threads, thread_name
+from whence.checkpoints import Progress, Rotated, ThreadName, Threads, Touch, thread_name
 from whence.checkpoints.sealing import Keys, Sealer, UnknownKey, contains, place_of
 from whence.db import Database, Scope, Tx
 from whence.errors import SetupError, Unavailable
 from whence.identity import Principal, check_user_id
-from whence.langgraph.plain import Saver, SealedSerializer, is_inline
+from whence.langgraph.plain import Gatherer, Saver, SealedSerializer, Written, is_inline, of_trip
 from whence.langgraph.tables import set_up
 from whence.logs import leave_logs_to_host, log
 from whence.settings import Settings, load_settings
@@ -120,6 +120,16 @@ class CheckpointerGateway:
         if self._admit is not None and conversation_id is not None:
             await self._admit(principal, conversation_id)
 
+    async def store(self, scope: Scope, tx: Tx | None, touch: Touch, written: Sequence[Written]) -> None:
+        """In the caller's transaction, or in one of our own, which is a single trip to the database."""
+        if tx is None:
+            await self._database.one_trip(scope, [touch.of_trip(), *map(of_trip, written)])
+            return
+        async with self.scoped(scope, tx) as conn, conn.pipeline():
+            await touch.execute(conn)
+            for statement, values in written:
+                await conn.execute(cast("LiteralString", statement), values)
+
     @asynccontextmanager
     async def scoped(self, scope: Scope, tx: Tx | None) -> AsyncGenerator[Tx]:
         """The caller's connection, one operation at a time, or one of our own."""
@@ -163,7 +173,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         stored_config = _config(name.stored_as, ns, get_checkpoint_id(config))
         whole = cast("dict[str, Any]", get_serializable_checkpoint_metadata(config, metadata))
 
-        async def act(conn: Tx, saver: Saver, sealer: Sealer | None) -> None:
+        async def act(saver: Saver, sealer: Sealer | None) -> None:
             stored, told = checkpoint, whole
             if sealer is not None:
                 values = checkpoint["channel_values"]
@@ -181,7 +191,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         name, ns = self._name(config), str(config["configurable"].get("checkpoint_ns", ""))
         stored_config = _config(name.stored_as, ns, get_checkpoint_id(config))
 
-        async def act(conn: Tx, saver: Saver, sealer: Sealer | None) -> None:
+        async def act(saver: Saver, sealer: Sealer | None) -> None:
             await saver.aput_writes(stored_config, writes, task_id, task_path)
 
         await self._write("put_writes", name, act)
@@ -236,7 +246,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         """All at once, as the framework reads them."""
         given = config["configurable"] | {"thread_id": name.stored_as}
         sealer = Sealer(keys, name.stored_as)
-        saver = Saver(conn, None, SealedSerializer(self.serde, sealer))
+        saver = Saver(conn, SealedSerializer(self.serde, sealer))
         found = saver.alist({"configurable": given}, before=before, limit=limit)
         return [_opened(each, name, sealer) async for each in found]
 
@@ -271,7 +281,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         await self._begin("copy_thread", source.thread_id)
 
         async def act(conn: Tx, keys: Keys) -> None:
-            await self._gateway.threads.touch(conn, target, self._conversation_id, keys.newest)
+            await self._gateway.threads.touching(target, self._conversation_id, keys.newest).execute(conn)
             await self._gateway.threads.copy(conn, source, target, keys)
 
         await self._with_keys(act)
@@ -336,27 +346,23 @@ class Checkpointer(BaseCheckpointSaver[str]):
         self._from_thread(self.aprune(thread_ids, strategy=strategy))
 
     async def _write(
-        self, op: str, name: ThreadName, act: Callable[[Tx, Saver, Sealer | None], Awaitable[None]]
+        self, op: str, name: ThreadName, act: Callable[[Saver, Sealer | None], Awaitable[object]]
     ) -> None:
-        """The thread is touched first. In a transaction of our own all of it travels together."""
+        """What the framework's saver writes, after the thread was touched."""
         await self._begin(op, name.thread_id)
-        again = self._tx is None
-        while True:
+        for again in (self._tx is None, False):
             keys = await self._keys(make=True) if self._gateway.sealed else None
             sealer = None if keys is None else Sealer(keys, name.stored_as)
-            serde = self.serde if sealer is None else SealedSerializer(self.serde, sealer)
-            key = None if keys is None else keys.newest
+            saver = Gatherer(self.serde if sealer is None else SealedSerializer(self.serde, sealer))
+            await act(saver, sealer)
+            touch = self._gateway.threads.touching(name, self._conversation_id, None if keys is None else keys.newest)
             try:
-                async with self._gateway.scoped(self._scope, self._tx) as conn, conn.pipeline() as pipe:
-                    await self._gateway.threads.touch(conn, name, self._conversation_id, key)
-                    await act(conn, Saver(conn, pipe, serde), sealer)
-                return
+                return await self._gateway.store(self._scope, self._tx, touch, saver.written)
             except psycopg.errors.ForeignKeyViolation as error:
                 # The key that is remembered here was dropped or erased elsewhere.
                 self._forget()
                 if not again:
                     raise Unavailable("the keys of the user have changed at this moment: try again") from error
-                again = False
 
     async def _with_keys(self, act: Callable[[Tx, Keys], Awaitable[_T]]) -> _T:
         """Once more where something is sealed under a key that was made elsewhere since keys were read."""
@@ -376,7 +382,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
     async def _get(self, conn: Tx, keys: Keys, name: ThreadName, config: RunnableConfig) -> CheckpointTuple | None:
         sealer = Sealer(keys, name.stored_as)
         ns = str(config["configurable"].get("checkpoint_ns", ""))
-        saver = Saver(conn, None, SealedSerializer(self.serde, sealer))
+        saver = Saver(conn, SealedSerializer(self.serde, sealer))
         found = await saver.aget_tuple(_config(name.stored_as, ns, get_checkpoint_id(config)))
         return None if found is None else _opened(found, name, sealer)
 
