@@ -11,6 +11,7 @@ import statistics
 import time
 import uuid
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -54,7 +55,7 @@ async def measure(target: Served, puts: int) -> list[Result]:
 async def sides(stack: AsyncExitStack, target: Served, owner: str) -> dict[str, BaseCheckpointSaver[Any]]:
     settings = Settings(data_dir=target.data_dir)
     # One line an operation is part of what is measured.
-    lines = stack.enter_context(open(os.devnull, "w"))
+    lines = stack.enter_context(Path(os.devnull).open("w"))  # noqa: SIM115  the stack closes it
     structlog.configure(
         processors=[structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
         logger_factory=structlog.WriteLoggerFactory(lines),
@@ -123,7 +124,12 @@ def made(thread: str, parent: str | None, step: int, saver: BaseCheckpointSaver[
         "updated_channels": ["messages"],
     }
     metadata = {"source": "loop", "step": step, "parents": {}, "run_id": thread}
-    return {"configurable": {"thread_id": thread, "checkpoint_ns": "", "checkpoint_id": parent}}, checkpoint, metadata, versions
+    return (
+        {"configurable": {"thread_id": thread, "checkpoint_ns": "", "checkpoint_id": parent}},
+        checkpoint,
+        metadata,
+        versions,
+    )
 
 
 def at(values: list[float], share: float) -> float:

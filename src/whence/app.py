@@ -132,6 +132,7 @@ async def open_app(
             extractor = ByRules() if language_model is None else ByModel(language_model)
             archive = Archive(settings.archive_path, database, ledger)
             resources = Resources(database, ledger, memory, clock, Readers())
+            threads = Threads(database, ledger.keys, clock)
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
                 yield App(
@@ -157,9 +158,9 @@ async def open_app(
                     archive=archive,
                     retention=retention.measured(registry),
                     erasures=Erasures(database, ledger, memory, projector, clock),
-                    exports=Exports(database, ledger, projector, clock),
+                    exports=Exports(database, ledger, projector, clock, threads),
                     resources=resources,
-                    threads=Threads(database, ledger.keys, clock),
+                    threads=threads,
                     registry=registry,
                     purge=None if settings.database_url else partial(_purge, logins.owner, settings, clock),
                     stopping=asyncio.Event(),

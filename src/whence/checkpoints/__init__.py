@@ -136,13 +136,14 @@ class Threads:
     async def _add_key(self, workspace_id: str, user_id: str, only_first: bool) -> Keys:
         """One more, which seals from now on; `only_first`: unless there is one."""
         subject = (await self._subject_keys.ensure(workspace_id, {user_id}))[user_id]
-        values = {"workspace_id": workspace_id, "user_id": user_id, "now": self._clock()}
+        now = self._clock()
+        values = {"workspace_id": workspace_id, "user_id": user_id, "now": now}
         try:
             async with self._database.transaction(Scope(workspace_id)) as tx:
                 await tx.execute(_SQL["add_alone"], values)
                 rows: list[Any] = await (await tx.execute(_SQL["thread_keys"], values, binary=True)).fetchall()
                 if not (rows and only_first):
-                    key_id = _next_id(values["now"], rows[-1][0] if rows else None)
+                    key_id = _next_id(now, rows[-1][0] if rows else None)
                     sealed = subject.seal(_place(workspace_id, key_id), SubjectKey.generate(), b"").ciphertext
                     added = {**values, "key_id": key_id, "subject_key_id": subject.key_id, "sealed_key": sealed}
                     await tx.execute(_SQL["add_thread_key"], added)
@@ -314,9 +315,7 @@ async def _pages(tx: Tx, table: str, stored_as: str) -> AsyncIterator[list[Any]]
         after = rows[-1][:width]
 
 
-async def _rewrite(
-    tx: Tx, source: str, target: str, opener: Sealer, sealer: Sealer, seal_clear: bool
-) -> None:
+async def _rewrite(tx: Tx, source: str, target: str, opener: Sealer, sealer: Sealer, seal_clear: bool) -> None:
     """Every row of a thread, opened and sealed under the newest key, to the same thread or to another."""
     async for page in _pages(tx, "checkpoints", source):
         made = [_checkpoint_anew(row, opener, sealer, seal_clear) for row in page]

@@ -9,7 +9,7 @@ told by what is stored, not by a setting, so that both may stand side by side.
 import base64
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from whence.crypto import SubjectKey
@@ -70,7 +70,7 @@ class Sealer:
 
     def seal_checkpoint(self, place: str, checkpoint: Json, apart: set[str] | frozenset[str]) -> Json:
         """`apart` are the channels whose values the framework stores by themselves; what it makes of them stays."""
-        values = checkpoint.get("channel_values") or {}
+        values: Json = checkpoint.get("channel_values") or {}
         clear = {name: checkpoint[name] for name in _CLEAR_OF_CHECKPOINT if name in checkpoint}
         rest = {name: value for name, value in checkpoint.items() if name not in clear}
         rest["channel_values"] = {name: value for name, value in values.items() if name not in apart}
@@ -128,14 +128,11 @@ def place_of(checkpoint_ns: str, checkpoint_id: str) -> str:
 def contains(value: Any, wanted: Any) -> bool:
     """Whether a JSON value contains another, as Postgres means it by `@>`."""
     if isinstance(wanted, dict):
-        pairs: Json = wanted
+        pairs = cast("Json", wanted)
         return isinstance(value, dict) and all(name in value and contains(value[name], pairs[name]) for name in pairs)
-    if isinstance(wanted, list):
-        items: list[Any] = wanted
-        if not isinstance(value, list):
-            return False
-        there: list[Any] = value
-        return all(any(contains(each, item) for each in there) for item in items)
+    if isinstance(wanted, (list, tuple)):
+        items, there = cast("list[Any]", wanted), cast("list[Any]", value)
+        return isinstance(value, list) and all(any(contains(each, item) for each in there) for item in items)
     # In Python, True is 1; in JSON it is not.
     return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
 

@@ -42,6 +42,10 @@ LIST_PAGE = 100
 Admit = Callable[[Principal, str], Awaitable[object]]
 """Raises NotFound where the principal may not have this conversation, or there is none."""
 
+_IN_SCOPE = b"""
+SELECT current_setting('app.workspace_id', true) = %(workspace_id)s
+    AND (current_setting('app.user_id', true) = %(user_id)s OR current_user = 'whence_workspace')
+"""
 _T = TypeVar("_T")
 
 
@@ -77,9 +81,7 @@ class CheckpointerGateway:
             await ensure_default_workspace(app)
             yield cls.of(app, admit)
 
-    def for_(
-        self, principal: Principal, *, tx: Tx | None = None, conversation_id: str | None = None
-    ) -> "Checkpointer":
+    def for_(self, principal: Principal, *, tx: Tx | None = None, conversation_id: str | None = None) -> "Checkpointer":
         """A saver for the threads of this user, also where the user is an administrator.
 
         With `tx` everything happens on that connection and in that transaction, which is in the scope of the user or of
@@ -120,6 +122,13 @@ class CheckpointerGateway:
         if self._admit is not None and conversation_id is not None:
             await self._admit(principal, conversation_id)
 
+    async def check_scope(self, scope: Scope, tx: Tx | None) -> None:
+        """In a transaction that is somebody else's every thread would look as if it were empty."""
+        async with self.scoped(scope, tx) as conn:
+            row = await (await conn.execute(_IN_SCOPE, scope.values())).fetchone()
+        if row != (True,):
+            raise SetupError("the transaction is not in the scope of this user: begin it so, or call `whence.db.enter`")
+
     async def store(self, scope: Scope, tx: Tx | None, touch: Touch, written: Sequence[Written]) -> None:
         """In the caller's transaction, or in one of our own, which is a single trip to the database."""
         if tx is None:
@@ -148,7 +157,10 @@ async def make_tables(settings: Settings) -> bool:
 
 
 class Checkpointer(BaseCheckpointSaver[str]):
-    """The threads of one user, as LangGraph wants a saver. Synchronous calls work from other threads than the loop's."""
+    """The threads of one user, as LangGraph wants a saver.
+
+    Synchronous calls work from threads other than the loop's, as those of the framework's own saver do.
+    """
 
     def __init__(
         self, gateway: CheckpointerGateway, principal: Principal, tx: Tx | None, conversation_id: str | None
@@ -159,6 +171,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         self._scope = Scope(principal.workspace_id, principal.user_id)
         self._tx = tx
         self._conversation_id = conversation_id
+        self._is_in_scope = tx is None
         self._loop = asyncio.get_running_loop()
 
     async def aput(
@@ -168,7 +181,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        name, ns = self._name(config), str(config["configurable"].get("checkpoint_ns", ""))
+        name, ns = self._name(config), str(_given(config).get("checkpoint_ns", ""))
         place = place_of(ns, checkpoint["id"])
         stored_config = _config(name.stored_as, ns, get_checkpoint_id(config))
         whole = cast("dict[str, Any]", get_serializable_checkpoint_metadata(config, metadata))
@@ -188,7 +201,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        name, ns = self._name(config), str(config["configurable"].get("checkpoint_ns", ""))
+        name, ns = self._name(config), str(_given(config).get("checkpoint_ns", ""))
         stored_config = _config(name.stored_as, ns, get_checkpoint_id(config))
 
         async def act(saver: Saver, sealer: Sealer | None) -> None:
@@ -211,7 +224,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
     ) -> AsyncIterator[CheckpointTuple]:
         """Newest first. Without a thread, of all threads of the user. What is sealed is opened to be compared."""
         name = None if config is None else self._name(config)
-        given = {} if config is None else config["configurable"]
+        given = {} if config is None else _given(config)
         wanted: dict[str, Any] = {
             "thread_id": None if name is None else name.thread_id,
             "checkpoint_ns": given.get("checkpoint_ns"),
@@ -221,7 +234,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
             "past": None,
         }
         await self._begin("list", name and name.thread_id)
-        if name is not None and not filter:
+        if config is not None and name is not None and not filter:
             for each in await self._with_keys(partial(self._list_thread, name, config, before, limit)):
                 yield each
             return
@@ -244,7 +257,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         keys: Keys,
     ) -> "Sequence[CheckpointTuple]":
         """All at once, as the framework reads them."""
-        given = config["configurable"] | {"thread_id": name.stored_as}
+        given = _given(config) | {"thread_id": name.stored_as}
         sealer = Sealer(keys, name.stored_as)
         saver = Saver(conn, SealedSerializer(self.serde, sealer))
         found = saver.alist({"configurable": given}, before=before, limit=limit)
@@ -260,7 +273,9 @@ class Checkpointer(BaseCheckpointSaver[str]):
         for thread_id, stored_as, ns, checkpoint_id, metadata in rows:
             told = Sealer(keys, stored_as).open_metadata(place_of(ns, checkpoint_id), metadata)
             if contains(told, wanted["wanted"]) and (left is None or len(found) < left):
-                one = await self._get(conn, keys, ThreadName(*self._who, thread_id), _config(thread_id, ns, checkpoint_id))
+                one = await self._get(
+                    conn, keys, ThreadName(*self._who, thread_id), _config(thread_id, ns, checkpoint_id)
+                )
                 found += [] if one is None else [one]
         return found, [rows[-1][3], rows[-1][1], rows[-1][2]] if len(rows) == looked_at else None
 
@@ -345,9 +360,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         self._from_thread(self.aprune(thread_ids, strategy=strategy))
 
-    async def _write(
-        self, op: str, name: ThreadName, act: Callable[[Saver, Sealer | None], Awaitable[object]]
-    ) -> None:
+    async def _write(self, op: str, name: ThreadName, act: Callable[[Saver, Sealer | None], Awaitable[object]]) -> None:
         """What the framework's saver writes, after the thread was touched."""
         await self._begin(op, name.thread_id)
         for again in (self._tx is None, False):
@@ -381,7 +394,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
 
     async def _get(self, conn: Tx, keys: Keys, name: ThreadName, config: RunnableConfig) -> CheckpointTuple | None:
         sealer = Sealer(keys, name.stored_as)
-        ns = str(config["configurable"].get("checkpoint_ns", ""))
+        ns = str(_given(config).get("checkpoint_ns", ""))
         saver = Saver(conn, SealedSerializer(self.serde, sealer))
         found = await saver.aget_tuple(_config(name.stored_as, ns, get_checkpoint_id(config)))
         return None if found is None else _opened(found, name, sealer)
@@ -391,11 +404,14 @@ class Checkpointer(BaseCheckpointSaver[str]):
         return self._principal.workspace_id, self._principal.user_id
 
     def _name(self, config: RunnableConfig) -> ThreadName:
-        return thread_name(*self._who, config["configurable"]["thread_id"])
+        return thread_name(*self._who, _given(config)["thread_id"])
 
     async def _begin(self, op: str, thread_id: str | None) -> None:
         """Nothing is touched before it is known that the principal may, and every operation is told once."""
         await self._gateway.admit(self._principal, self._conversation_id)
+        if not self._is_in_scope:
+            await self._gateway.check_scope(self._scope, self._tx)
+            self._is_in_scope = True
         log.info(
             "checkpoint",
             op=op,
@@ -421,6 +437,11 @@ class Checkpointer(BaseCheckpointSaver[str]):
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
+def _given(config: RunnableConfig) -> dict[str, Any]:
+    """What names a thread, a namespace and a checkpoint."""
+    return config.get("configurable", {})
+
+
 def _config(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> RunnableConfig:
     named = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns}
     return {"configurable": named if checkpoint_id is None else {**named, "checkpoint_id": checkpoint_id}}
@@ -428,9 +449,9 @@ def _config(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> Ru
 
 def _opened(found: CheckpointTuple, name: ThreadName, sealer: Sealer) -> CheckpointTuple:
     """Under the name that its user gave the thread."""
-    ns: str = found.config["configurable"]["checkpoint_ns"]
-    checkpoint_id: str = found.config["configurable"]["checkpoint_id"]
-    parent = found.parent_config and found.parent_config["configurable"]["checkpoint_id"]
+    ns: str = _given(found.config)["checkpoint_ns"]
+    checkpoint_id: str = _given(found.config)["checkpoint_id"]
+    parent = None if found.parent_config is None else _given(found.parent_config)["checkpoint_id"]
     place = place_of(ns, checkpoint_id)
     checkpoint = sealer.open_checkpoint(place, cast("dict[str, Any]", found.checkpoint))
     metadata = sealer.open_metadata(place, cast("dict[str, Any]", found.metadata))

@@ -5,12 +5,13 @@ threads of whom it works for, as everywhere.
 """
 
 import asyncio
+from typing import Any, cast
 
 import psycopg
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from psycopg import AsyncConnection
-from psycopg.rows import DictRow, dict_row
 
+from whence.db import Tx
 from whence.db.migrate import reason
 from whence.errors import DatabaseError
 
@@ -22,6 +23,11 @@ _LOCK = 7_311_946_202
 _UP_TO_DATE = b"""
 SELECT has_schema_privilege('langgraph', 'USAGE') AND has_table_privilege('langgraph.checkpoint_writes', 'DELETE')
     AND (SELECT max(v) = %(newest)s FROM langgraph.checkpoint_migrations)
+"""
+_OF_OTHERS = b"""
+SELECT EXISTS (SELECT FROM langgraph.checkpoints) AND NOT EXISTS (
+    SELECT FROM pg_policy WHERE polrelid = 'langgraph.checkpoints'::regclass AND polname = 'of_workspace'
+)
 """
 # Not forced on the owner: migrations of the framework may have to change rows.
 _GRANTS = b"""
@@ -36,8 +42,9 @@ BEGIN
         EXECUTE format('DROP POLICY IF EXISTS of_user ON langgraph.%I', made);
         EXECUTE format('DROP POLICY IF EXISTS of_workspace ON langgraph.%I', made);
         EXECUTE format(
-            'CREATE POLICY of_user ON langgraph.%I TO whence_app USING (starts_with(thread_id, (SELECT'
-            ' whence.thread_prefix(current_setting(''app.workspace_id'', true), current_setting(''app.user_id'', true)))))',
+            'CREATE POLICY of_user ON langgraph.%I TO whence_app'
+            ' USING (starts_with(thread_id, (SELECT whence.thread_prefix('
+            ' current_setting(''app.workspace_id'', true), current_setting(''app.user_id'', true)))))',
             made);
         EXECUTE format(
             'CREATE POLICY of_workspace ON langgraph.%I TO whence_workspace USING (starts_with(thread_id, (SELECT'
@@ -54,20 +61,19 @@ async def set_up(app_conninfo: str, owner_conninfo: str) -> bool:
     try:
         if await _is_up_to_date(app_conninfo):
             return False
-        async with await AsyncConnection.connect(owner_conninfo, autocommit=True, row_factory=dict_row) as conn:
+        async with await AsyncConnection.connect(owner_conninfo, autocommit=True) as conn:
             await _alone(conn)
             await _set_up(conn)
     except psycopg.Error as error:
-        raise DatabaseError(
-            f"the tables of LangGraph cannot be made: {reason(error)}; run `whence checkpoints setup` with the owner's URL"
-        ) from error
+        todo = "run `whence checkpoints setup` with the owner's URL"
+        raise DatabaseError(f"the tables of LangGraph cannot be made: {reason(error)}; {todo}") from error
     return True
 
 
 async def _is_up_to_date(conninfo: str) -> bool:
     async with await AsyncConnection.connect(conninfo, autocommit=True) as conn:
-        await conn.execute("SET ROLE whence_app")
         try:
+            await conn.execute("SET ROLE whence_app")
             row = await (await conn.execute(_UP_TO_DATE, {"newest": len(AsyncPostgresSaver.MIGRATIONS) - 1})).fetchone()
         except (
             psycopg.errors.InvalidSchemaName,
@@ -78,20 +84,26 @@ async def _is_up_to_date(conninfo: str) -> bool:
     return row == (True,)
 
 
-async def _alone(conn: AsyncConnection[DictRow]) -> None:
+async def _alone(conn: Tx) -> None:
     """By asking again and again: the framework makes indexes concurrently, which wait for everybody who waits."""
     while True:
-        cursor = await conn.execute("SELECT pg_try_advisory_lock(%s) AS got", (_LOCK,))
-        row = await cursor.fetchone()
-        if row is not None and row["got"]:
+        if await (await conn.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,))).fetchone() == (True,):
             return
         await asyncio.sleep(WAIT_SECONDS)
 
 
-async def _set_up(conn: AsyncConnection[DictRow]) -> None:
+async def _is_of_others(conn: Tx) -> bool:
+    """Rows without our policies: who reads them by other roles would see none of them any more."""
+    there = await (await conn.execute("SELECT to_regclass('langgraph.checkpoints') IS NOT NULL")).fetchone()
+    return there == (True,) and await (await conn.execute(_OF_OTHERS)).fetchone() == (True,)
+
+
+async def _set_up(conn: Tx) -> None:
     """Outside of a transaction, as the framework wants it. The lock ends with the connection."""
     await conn.execute("CREATE SCHEMA IF NOT EXISTS langgraph")
+    if await _is_of_others(conn):
+        raise DatabaseError("the schema langgraph has checkpoints of a saver that is not Whence's: move them elsewhere")
     await conn.execute("SET search_path = langgraph")
-    await AsyncPostgresSaver(conn).setup()
+    await AsyncPostgresSaver(cast("Any", conn)).setup()
     await conn.execute("RESET search_path")
     await conn.execute(_GRANTS)
