@@ -34,6 +34,7 @@ RESEAL_TIMEOUT_MS = 10 * 60 * 1000
 Progress = Callable[[int, int], None]
 
 _SQL = load("whence.checkpoints")
+_encode = msgspec.json.Encoder().encode
 _TOUCH = Statement("touch_thread", _SQL["touch"])
 
 
@@ -265,7 +266,7 @@ class Threads:
         return await (await tx.execute(_SQL["has_checkpoints"])).fetchone() == (True,)
 
     async def opened(self, tx: Tx, thread: ThreadName, keys: Keys) -> AsyncIterator[list[dict[str, Any]]]:
-        """What a thread holds, opened, page by page; values as LangGraph serialised them."""
+        """What a thread holds, opened and in a form for people, page by page."""
         sealer = Sealer(keys, thread.stored_as)
         async for page in _pages(tx, "checkpoints", thread.stored_as):
             yield [
@@ -295,7 +296,21 @@ def _value(sealer: Sealer, kind: str | None, blob: bytes | None) -> dict[str, An
     if kind is None or blob is None:
         return {"type": kind, "value": None}
     inner, plain = sealer.open_value(kind, blob)
-    return {"type": inner, "value": plain}
+    return {"type": inner, "value": _readable(inner, plain)}
+
+
+def _readable(kind: str, data: bytes) -> msgspec.Raw:
+    """As JSON, so that a person can read it; what cannot be, in base 64."""
+    try:
+        value = _unpacked(data) if kind == "msgpack" else msgspec.json.decode(data) if kind == "json" else data
+        return msgspec.Raw(_encode(value))
+    except (msgspec.MsgspecError, TypeError, RecursionError):
+        return msgspec.Raw(_encode(data))
+
+
+def _unpacked(data: bytes | memoryview) -> Any:
+    """Objects of Python are packed inside as the names and values that they are made of."""
+    return msgspec.msgpack.decode(data, ext_hook=lambda _code, inside: _unpacked(inside))
 
 
 _KEY_COLUMNS = {"checkpoints": 2, "blobs": 3, "writes": 4}

@@ -184,8 +184,7 @@ class Export:
             instance, key = rows[-1][0], rows[-1][1]
 
     async def _checkpoints(self) -> Lines:
-        """What agents kept of threads: checkpoints, then the values of channels and the writes, each as LangGraph
-        serialised it."""
+        """What agents kept of each thread: checkpoints, then values of channels, then writes."""
         whose = (self._scope.workspace_id, self._about["subject_id"])
         async with self._database.transaction(self._scope) as tx:
             threads = await self._threads.of_user(tx, *whose) if await self._threads.has_checkpoints(tx) else []
