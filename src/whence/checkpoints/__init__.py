@@ -199,7 +199,8 @@ class Threads:
     async def find(self, tx: Tx, workspace_id: str, user_id: str, **wanted: Any) -> list[Any]:
         """A page of checkpoints: thread, stored name, namespace, id and metadata as they are stored."""
         values = {"workspace_id": workspace_id, "user_id": user_id, **wanted, "wanted": Jsonb(wanted["wanted"])}
-        return await (await tx.execute(_SQL["find_checkpoints"], values)).fetchall()
+        statement = "find_checkpoints" if values["thread_id"] is None else "find_in_thread"
+        return await (await tx.execute(_SQL[statement], values)).fetchall()
 
     async def copy(self, tx: Tx, source: ThreadName, target: ThreadName, keys: Keys) -> None:
         """All of it, what is sealed sealed anew: it is bound to its thread. `target` was touched."""

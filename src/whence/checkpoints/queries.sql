@@ -76,12 +76,11 @@ SELECT EXISTS (
       AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
 );
 
--- name: find_checkpoints
+-- fragment: found
 -- Newest first, past a checkpoint; of what is sealed the metadata is compared by whoever can open it.
 SELECT t.thread_id, t.stored_as, c.checkpoint_ns, c.checkpoint_id, c.metadata
 FROM whence.threads t JOIN langgraph.checkpoints c ON c.thread_id = t.stored_as
 WHERE t.workspace_id = %(workspace_id)s AND t.user_id = %(user_id)s
-  AND (%(thread_id)s::text IS NULL OR t.thread_id = %(thread_id)s)
   AND (%(checkpoint_ns)s::text IS NULL OR c.checkpoint_ns = %(checkpoint_ns)s)
   AND (%(checkpoint_id)s::text IS NULL OR c.checkpoint_id = %(checkpoint_id)s)
   AND (%(before)s::text IS NULL OR c.checkpoint_id < %(before)s)
@@ -89,7 +88,15 @@ WHERE t.workspace_id = %(workspace_id)s AND t.user_id = %(user_id)s
        OR (c.checkpoint_id, c.thread_id, c.checkpoint_ns)
           < ((%(past)s::text[])[1], (%(past)s::text[])[2], (%(past)s::text[])[3]))
   AND (c.metadata @> %(wanted)s::jsonb OR c.metadata ? 'whence.sealed')
-ORDER BY c.checkpoint_id DESC, c.thread_id DESC, c.checkpoint_ns DESC LIMIT %(limit)s;
+
+-- fragment: newest_first
+ORDER BY c.checkpoint_id DESC, c.thread_id DESC, c.checkpoint_ns DESC LIMIT %(limit)s
+
+-- name: find_checkpoints
+{found} {newest_first};
+
+-- name: find_in_thread
+{found} AND t.thread_id = %(thread_id)s {newest_first};
 
 -- name: delete_runs
 WITH gone AS (

@@ -36,7 +36,7 @@ from whence.langgraph.tables import set_up
 from whence.logs import leave_logs_to_host, log
 from whence.settings import Settings, load_settings
 
-LIST_PAGE = 100
+FIRST_PAGE, NEXT_PAGES = 100, 1_000
 """So many checkpoints are looked at in one transaction while some are searched."""
 
 Admit = Callable[[Principal, str], Awaitable[object]]
@@ -267,7 +267,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         self, wanted: dict[str, Any], left: int | None, conn: Tx, keys: Keys
     ) -> "tuple[Sequence[CheckpointTuple], Sequence[str] | None]":
         """What of the next checkpoints is wanted, and where the page ended, if there may be more."""
-        looked_at = LIST_PAGE if wanted["wanted"] or left is None else min(left, LIST_PAGE)
+        looked_at = FIRST_PAGE if wanted["past"] is None else NEXT_PAGES
         rows = await self._gateway.threads.find(conn, *self._who, **wanted, limit=looked_at)
         found: list[CheckpointTuple] = []
         for thread_id, stored_as, ns, checkpoint_id, metadata in rows:
