@@ -2,7 +2,10 @@
 
 import asyncio
 import operator
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 from uuid import uuid4
 
@@ -16,7 +19,7 @@ from langgraph.types import Command, interrupt
 from psycopg import AsyncConnection, Connection, sql
 from structlog.testing import capture_logs
 
-from conftest import Workspace
+from conftest import Workspace, clean_environment
 from samples import event
 from saving import Gateway, at, listed, put, said_in
 from whence.app import App
@@ -285,3 +288,13 @@ async def test_a_conversation_is_asked_for_before_its_thread_is_touched_and_ends
     assert await guarded.delete_threads(workspace.workspace_id, given) == 1
     assert await guarded.delete_threads(workspace.workspace_id, given) == 0
     assert await said_in(guarded.for_(ann), "by itself") is None
+
+
+def test_the_page_of_the_how_to_runs(tables: None, data_dir: Path) -> None:
+    """Twice, on whatever user of the database has no thread yet."""
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "keep-checkpoints.md"
+    program = page.read_text().split("```python\n")[1].split("```")[0]
+    again = program.replace("asyncio.run(main())", "asyncio.run(main())\nasyncio.run(main())")
+    environment = clean_environment() | {"WHENCE_DATA_DIR": str(data_dir)}
+    done = subprocess.run([sys.executable, "-c", again], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout == "You have said 1 things.\nYou have said 3 things.\n", done.stderr
