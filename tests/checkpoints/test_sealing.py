@@ -84,6 +84,18 @@ async def test_what_was_in_clear_stays_readable_beside_what_is_sealed_until_all_
             assert found.checkpoint["channel_values"]["name"] == said
         assert await listed(saver, at("t"), filter={"step": True}) == []
         assert len(await listed(saver, None, filter={"step": 1}, limit=1)) == 1
+    # A copy is written now, and sealed by what is set now; what was sealed is not opened by copying.
+    await sealed.for_(ann).acopy_thread("t", "u")
+    await clear.for_(ann).acopy_thread("t", "v")
+    stored = [
+        (row["thread_id"][-1], "whence.sealed" in row["metadata"])
+        for table, row in rows(owner, workspace)
+        if table == "checkpoints"
+    ]
+    assert sorted(stored) == [("t", False), ("t", True), ("u", True), ("u", True), ("v", False), ("v", True)]
+    for copied in ("u", "v"):
+        assert await said_in(clear.for_(ann), copied, one) == ["old"] * 4
+    await clear.delete_threads(workspace.workspace_id, [("ann", "u"), ("ann", "v")])
     with pytest.raises(SetupError, match="checkpoint_encryption"):
         await clear.rotate(workspace.workspace_id)
     done = await sealed.rotate(workspace.workspace_id)

@@ -202,10 +202,10 @@ class Threads:
         statement = "find_checkpoints" if values["thread_id"] is None else "find_in_thread"
         return await (await tx.execute(_SQL[statement], values)).fetchall()
 
-    async def copy(self, tx: Tx, source: ThreadName, target: ThreadName, keys: Keys) -> None:
+    async def copy(self, tx: Tx, source: ThreadName, target: ThreadName, keys: Keys, seal_clear: bool) -> None:
         """All of it, what is sealed sealed anew: it is bound to its thread. `target` was touched."""
         sealers = (Sealer(keys, source.stored_as), Sealer(keys, target.stored_as))
-        await _rewrite(tx, source.stored_as, target.stored_as, *sealers, seal_clear=False)
+        await _rewrite(tx, source.stored_as, target.stored_as, *sealers, seal_clear)
 
     async def rotate(
         self, workspace_id: str, user_id: str | None = None, on_progress: Progress = lambda _done, _total: None
@@ -245,7 +245,7 @@ class Threads:
         assert keys.newest is not None
         if await self.has_checkpoints(tx):
             sealer = Sealer(keys, name.stored_as)
-            await _rewrite(tx, name.stored_as, name.stored_as, sealer, sealer, seal_clear=True)
+            await _rewrite(tx, name.stored_as, name.stored_as, sealer, sealer, True)
         await tx.execute(_SQL["sealed_anew"], {**name._asdict(), "key_id": keys.newest.key_id})
 
     async def _drop_unused(self, workspace_id: str, user_id: str, keys: Keys) -> int:

@@ -46,6 +46,7 @@ _IN_SCOPE = b"""
 SELECT current_setting('app.workspace_id', true) = %(workspace_id)s
     AND (current_setting('app.user_id', true) = %(user_id)s OR current_user = 'whence_workspace')
 """
+_KEYS_HAVE_CHANGED = "the keys of the user have changed at this moment: try again"
 _T = TypeVar("_T")
 
 
@@ -297,9 +298,9 @@ class Checkpointer(BaseCheckpointSaver[str]):
 
         async def act(conn: Tx, keys: Keys) -> None:
             await self._gateway.threads.touching(target, self._conversation_id, keys.newest).execute(conn)
-            await self._gateway.threads.copy(conn, source, target, keys)
+            await self._gateway.threads.copy(conn, source, target, keys, self._gateway.sealed)
 
-        await self._with_keys(act)
+        await self._with_keys(act, make=self._gateway.sealed)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         if isinstance(thread_ids, str):
@@ -375,17 +376,21 @@ class Checkpointer(BaseCheckpointSaver[str]):
                 # The key that is remembered here was dropped or erased elsewhere.
                 self._forget()
                 if not again:
-                    raise Unavailable("the keys of the user have changed at this moment: try again") from error
+                    raise Unavailable(_KEYS_HAVE_CHANGED) from error
 
-    async def _with_keys(self, act: Callable[[Tx, Keys], Awaitable[_T]]) -> _T:
+    async def _with_keys(self, act: Callable[[Tx, Keys], Awaitable[_T]], make: bool = False) -> _T:
         """Once more where something is sealed under a key that was made elsewhere since keys were read."""
         try:
-            keys = await self._keys()
+            keys = await self._keys(make)
             async with self._gateway.scoped(self._scope, self._tx) as conn:
                 return await act(conn, keys)
         except UnknownKey:
             self._forget()
-        keys = await self._keys()
+        except psycopg.errors.ForeignKeyViolation as error:
+            self._forget()
+            if self._tx is not None:
+                raise Unavailable(_KEYS_HAVE_CHANGED) from error
+        keys = await self._keys(make)
         try:
             async with self._gateway.scoped(self._scope, self._tx) as conn:
                 return await act(conn, keys)
