@@ -22,7 +22,7 @@ from harness import machine, served
 from ledger import Result
 
 RESULTS = Path(__file__).parent / "results"
-BENCHES = ("ledger", "graph", "memory", "recall", "large", "talks")
+BENCHES = ("ledger", "graph", "memory", "recall", "large", "talks", "checkpoints")
 """Modules beside this one, imported when they are run: the peers of one are of no use to another."""
 
 

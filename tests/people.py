@@ -8,12 +8,16 @@ import zipfile
 from typing import Any
 
 import httpx
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.base import empty_checkpoint
 
 from conftest import Workspace
 from samples import event
 from whence.app import App
 from whence.db import Scope
 from whence.documents.process import Readers
+from whence.identity import Principal
+from whence.langgraph.gateway import CheckpointerGateway, make_tables
 from whence.resources import File, Resources
 from whence.resources.spool import Spool
 from whence.wire import Assemble, Fact, Feedback, NewMessage, Recall, RecallFilters, Remember, Resource
@@ -62,8 +66,22 @@ async def live(app: App, workspace: Workspace, who: str, mark: Any) -> None:
     await app.conversations.post(person, shown.conversation_id, NewMessage(f"Thanks from {mark()}"))
     talk = await app.conversations.start(person, f"About {mark()}", [NewMessage(f"Ask {mark()} Moor")])
     await app.conversations.post(person, talk.conversation_id, NewMessage(mark(), "assistant"))
+    await keep_checkpoints(app, person, mark)
     for _ in range(3):
         await app.working.put(person.scope, "planner", mark(), mark(), _json({"draft": [mark()]}))
+
+
+async def keep_checkpoints(app: App, person: Principal, mark: Any) -> None:
+    """In clear and sealed: a message, a plain value, metadata, and a write that is pending."""
+    await make_tables(app.settings)
+    for sealed in (False, True):
+        saver = CheckpointerGateway(app.database, app.threads, sealed).for_(person)
+        checkpoint = empty_checkpoint() | {"channel_versions": {"messages": "1", "name": "1"}}
+        checkpoint["channel_values"] = {"messages": [HumanMessage(f"I am {mark()}")], "name": mark()}
+        config = {"configurable": {"thread_id": f"sealed {sealed}", "checkpoint_ns": ""}}
+        metadata = {"source": "loop", "step": 1, "parents": {}, "said": mark()}
+        stored = await saver.aput(config, checkpoint, metadata, {"messages": "1", "name": "1"})
+        await saver.aput_writes(stored, [("messages", AIMessage(f"Hello {mark()}")), ("name", mark())], "task-1")
 
 
 async def add_document(app: App, workspace: Workspace, who: str, content: bytes, name: str) -> Resource:

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from whence.chats import Chats
 from whence.chats.extraction import ByModel, ByRules
+from whence.checkpoints import Threads
 from whence.clock import Clock, system_clock
 from whence.conversations import Conversations
 from whence.crypto import LocalKeyProvider
@@ -28,7 +29,6 @@ from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
 from whence.lifecycle.actions import Actions
 from whence.lifecycle.archive import Archive
-from whence.lifecycle.conversations import no_threads
 from whence.lifecycle.erasure import Erasures
 from whence.lifecycle.export import Exports
 from whence.lifecycle.policies import Policies
@@ -81,6 +81,7 @@ class App:
     erasures: Erasures
     exports: Exports
     resources: Resources
+    threads: Threads
     registry: CollectorRegistry
     purge: Callable[[], Awaitable[None]] | None = field(repr=False)
     """Rewrites the files of the database, where it is ours."""
@@ -133,8 +134,7 @@ async def open_app(
             extractor = ByRules() if language_model is None else ByModel(language_model)
             archive = Archive(settings.archive_path, database, ledger)
             resources = Resources(database, ledger, memory, clock, Readers())
-            # What is kept elsewhere under the id of a conversation, such as the checkpoints of a graph, ends with it.
-            threads = no_threads
+            threads = Threads(database, ledger.keys, clock)
             retention = Retention(database, ledger, memory, projector, archive, policies, clock)
             try:
                 yield App(
@@ -159,10 +159,11 @@ async def open_app(
                     queue=queue,
                     actions=Actions(database, ledger, clock, profiles),
                     archive=archive,
-                    retention=retention.ending(threads).measured(registry),
-                    erasures=Erasures(database, ledger, memory, projector, clock, threads),
-                    exports=Exports(database, ledger, projector, clock),
+                    retention=retention.ending(threads.delete_of_conversations).measured(registry),
+                    erasures=Erasures(database, ledger, memory, projector, clock, threads.delete_of_conversations),
+                    exports=Exports(database, ledger, projector, clock, threads),
                     resources=resources,
+                    threads=threads,
                     registry=registry,
                     purge=None if settings.database_url else partial(_purge, logins.owner, settings, clock),
                     stopping=asyncio.Event(),

@@ -95,6 +95,9 @@ class Settings(BaseSettings):
     retention: dict[str, dict[str, dict[str, Any]]] = Field(
         default_factory=dict, description="Retention policies of your own, by entity and content class."
     )
+    checkpoint_encryption: bool = Field(
+        default=False, description="Whether checkpoints of LangGraph are sealed, all but their ids."
+    )
     archive_dir: Path | None = Field(
         default=None, description="Where archives are written; by default archive in the data directory."
     )

@@ -7,7 +7,9 @@ import pytest
 from psycopg import Connection
 
 import whence
+from whence.db.embedded import EmbeddedServer
 from whence.db.queries import load
+from whence.langgraph.tables import set_up
 
 _PLACEHOLDER = re.compile(rb"%\((\w+)\)[sbt]")
 _SOURCE = Path(whence.__file__).parent
@@ -27,6 +29,12 @@ def numbered(statement: bytes) -> bytes:
         return b"$%d" % (names.index(found[1]) + 1)
 
     return _PLACEHOLDER.sub(number, statement)
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def tables_of_langgraph(postgres: EmbeddedServer) -> None:
+    """Made by its own set-up, and by no migration."""
+    await set_up(postgres.app_conninfo, postgres.owner_conninfo)
 
 
 @pytest.mark.parametrize(("package", "name"), _STATEMENTS)

@@ -32,6 +32,23 @@ async def test_events_take_the_positions_from_one_in_input_order(app: App, works
     assert [stored.event_id for stored in page.events] == [sent.event_id for sent in events]
 
 
+async def test_in_the_callers_transaction_events_are_stored_when_it_commits(app: App, workspace: Workspace) -> None:
+    first, wrong = event(user_id="ann"), event(occurred_at=datetime(2999, 1, 1, tzinfo=UTC))
+    for ends in (False, True):
+        async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+            outcomes = await app.ledger.append_in(tx, workspace.admin, [first, wrong, first, event()])
+            assert [(o.status, o.position) for o in outcomes] == [
+                ("accepted", 1), ("rejected", None), ("duplicate", 1), ("accepted", 2),
+            ]  # fmt: skip
+            assert await positions(app, workspace) == []
+            await (tx.commit() if ends else tx.rollback())
+    assert await positions(app, workspace) == [1, 2]
+    # A user writes as that user, here as everywhere.
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        [outcome] = await app.ledger.append_in(tx, workspace.user("bob"), [event(user_id="ann")])
+        assert outcome.status == "rejected"
+
+
 async def test_everything_that_was_sent_comes_back(app: App, workspace: Workspace) -> None:
     sent = event(
         {"text": "hello"},

@@ -53,10 +53,11 @@ def everything(owner: Connection, workspace_id: str) -> dict[str, str]:
     found: dict[str, str] = {}
     owner.execute("SET ROLE whence_workspace")
     rows = owner.execute(
-        "SELECT relname FROM pg_class WHERE relnamespace = 'whence'::regnamespace AND relkind = 'r'"
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname IN ('whence', 'langgraph') AND c.relkind = 'r'"
     ).fetchall()
-    for (name,) in rows:
-        if name in ("schema_migrations", "library_migrations", "installation", "edge_types"):
+    for schema, name in rows:
+        if name in ("schema_migrations", "library_migrations", "checkpoint_migrations", "installation", "edge_types"):
             continue
         found[name] = ""
         for scope in (workspace_id, f"{workspace_id}\x1frebuild"):
@@ -64,7 +65,7 @@ def everything(owner: Connection, workspace_id: str) -> dict[str, str]:
             columns = owner.execute(
                 "SELECT attname, atttypid::regtype::text FROM pg_attribute"
                 " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
-                (f"whence.{name}",),
+                (f"{schema}.{name}",),
             ).fetchall()
             read = [
                 sql.SQL("encode({}, 'escape')").format(sql.Identifier(column))
@@ -73,7 +74,7 @@ def everything(owner: Connection, workspace_id: str) -> dict[str, str]:
                 for column, kind in columns
             ]
             statement = sql.SQL("SELECT concat_ws(' ', {}) FROM {}").format(
-                sql.SQL(", ").join(read), sql.Identifier("whence", name)
+                sql.SQL(", ").join(read), sql.Identifier(schema, name)
             )
             found[name] += "\n".join(row[0] for row in owner.execute(statement).fetchall())
     owner.execute("RESET ROLE")

@@ -12,6 +12,7 @@ from whence.app import App, admin_key_file, ensure_default_workspace, reach_data
 from whence.cli import (
     canon,
     chat,
+    checkpoints,
     conversations,
     doctor,
     erasure,
@@ -56,6 +57,7 @@ cli.add_typer(sessions.sessions, name="session")
 cli.add_typer(workflows.workflows, name="workflow")
 cli.add_typer(working.working, name="working")
 cli.add_typer(jobs.jobs, name="jobs")
+cli.add_typer(checkpoints.checkpoints, name="checkpoints")
 cli.add_typer(lifecycle.actions, name="action")
 cli.add_typer(lifecycle.archives, name="archive")
 

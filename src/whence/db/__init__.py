@@ -57,6 +57,14 @@ class EveryWorkspace:
 EVERY_WORKSPACE: Final = EveryWorkspace()
 
 
+async def enter(conn: Tx, scope: Scope) -> None:
+    """Says in a transaction of somebody else's, on a connection of theirs, who it is for, until it ends.
+
+    For a user the login keeps its rights, so that it reaches its own tables as well; it is a member of `whence_app`.
+    """
+    await conn.execute(b"; ".join(_opening(conn, scope)[1:]), prepare=False)
+
+
 class Database:
     """A pool of connections as the role that owns nothing."""
 

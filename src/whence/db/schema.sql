@@ -93,6 +93,21 @@ END $$;
 
 ALTER FUNCTION whence.defer_job(job text) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.drop_checkpoints() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+               WHERE n.nspname = 'langgraph' AND c.relname = 'checkpoint_writes') THEN
+        DELETE FROM langgraph.checkpoints c WHERE c.thread_id = OLD.stored_as;
+        DELETE FROM langgraph.checkpoint_blobs c WHERE c.thread_id = OLD.stored_as;
+        DELETE FROM langgraph.checkpoint_writes c WHERE c.thread_id = OLD.stored_as;
+    END IF;
+    RETURN NULL;
+END $$;
+
+ALTER FUNCTION whence.drop_checkpoints() OWNER TO whence_owner;
+
 CREATE FUNCTION whence.drop_location() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -489,6 +504,8 @@ ALTER FUNCTION whence.erase_rows(in_workspace text, in_subject text, subject_has
 CREATE FUNCTION whence.erasure_tables() RETURNS TABLE(name text, id text, meant text)
     LANGUAGE sql IMMUTABLE
     AS $_$ VALUES 
+    ('threads', 'encode(sha256(convert_to(t.thread_id, ''UTF8'')), ''hex'')', 't.user_id = $2 AND t.created_at <= $6'),
+    ('thread_keys', 't.key_id::text', 't.user_id = $2 AND t.created_at <= $6'),
     ('conversation_messages', 't.conversation_id || '' '' || t.place', 't.conversation_id = ANY ($3)'),
     ('conversations', 't.conversation_id::text', 't.conversation_id = ANY ($3)'),
     ('resource_uploads', 't.resource_id || '' '' || t.part', 't.resource_id = ANY ($3)'),
@@ -1241,6 +1258,14 @@ BEGIN
 END $_$;
 
 ALTER FUNCTION whence.subject_rows(in_workspace text, in_subject text, upto bigint, until timestamp with time zone) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.thread_prefix(in_workspace text, in_user text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT in_workspace || '/' || length(in_user) || ':' || in_user || '/';
+$$;
+
+ALTER FUNCTION whence.thread_prefix(in_workspace text, in_user text) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.tombstone_conversations(in_workspace text, ids uuid[], at timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
@@ -2131,6 +2156,43 @@ ALTER TABLE whence.subject_keys OWNER TO whence_owner;
 
 COMMENT ON COLUMN whence.subject_keys.subject_id IS 'The named subject, else the user, else the empty text for the workspace.';
 
+CREATE TABLE whence.thread_keys (
+    workspace_id text NOT NULL,
+    user_id text NOT NULL,
+    key_id uuid NOT NULL,
+    subject_key_id uuid NOT NULL,
+    sealed_key bytea NOT NULL,
+    created_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY whence.thread_keys FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.thread_keys OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.thread_keys.key_id IS 'In the order in which a user''s keys were made: the greatest one seals.';
+
+CREATE TABLE whence.threads (
+    workspace_id text NOT NULL,
+    user_id text NOT NULL,
+    thread_id text NOT NULL,
+    stored_as text GENERATED ALWAYS AS ((whence.thread_prefix(workspace_id, user_id) || thread_id)) STORED NOT NULL,
+    conversation_id text,
+    key_id uuid,
+    created_at timestamp with time zone NOT NULL,
+    used_at timestamp with time zone NOT NULL,
+    CONSTRAINT threads_thread_id_length CHECK (((length(thread_id) >= 1) AND (length(thread_id) <= 256)))
+);
+
+ALTER TABLE ONLY whence.threads FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.threads OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.threads.stored_as IS 'The thread_id in the tables of the framework.';
+
+COMMENT ON COLUMN whence.threads.key_id IS 'The oldest key that something of the thread may be sealed under; NULL where nothing was ever sealed.';
+
+COMMENT ON COLUMN whence.threads.used_at IS 'When it was written to last.';
+
 CREATE TABLE whence.user_keys (
     workspace_id text NOT NULL,
     key_id text NOT NULL,
@@ -2393,6 +2455,12 @@ ALTER TABLE ONLY whence.subject_keys
 ALTER TABLE ONLY whence.subject_keys
     ADD CONSTRAINT subject_keys_pkey PRIMARY KEY (workspace_id, subject_id);
 
+ALTER TABLE ONLY whence.thread_keys
+    ADD CONSTRAINT thread_keys_pkey PRIMARY KEY (workspace_id, user_id, key_id);
+
+ALTER TABLE ONLY whence.threads
+    ADD CONSTRAINT threads_pkey PRIMARY KEY (workspace_id, user_id, thread_id);
+
 ALTER TABLE ONLY whence.user_keys
     ADD CONSTRAINT user_keys_pkey PRIMARY KEY (workspace_id, key_id);
 
@@ -2526,6 +2594,8 @@ CREATE UNIQUE INDEX sessions_one_open ON whence.sessions USING btree (session_id
 
 CREATE INDEX sessions_over ON whence.sessions USING btree (ended_at, workspace_id) WHERE ((closed_at IS NULL) AND (ended_at IS NOT NULL));
 
+CREATE INDEX threads_of_conversation ON whence.threads USING btree (workspace_id, conversation_id) WHERE (conversation_id IS NOT NULL);
+
 CREATE INDEX user_keys_by_user ON whence.user_keys USING btree (workspace_id, user_id);
 
 CREATE INDEX workflows_in_order ON whence.workflows USING btree (workspace_id, "position");
@@ -2548,6 +2618,8 @@ CREATE TRIGGER memory_sources_telling BEFORE INSERT ON whence.memory_sources FOR
 
 CREATE TRIGGER memory_vectors_replaced AFTER UPDATE OF embedding ON whence.memory_vectors FOR EACH ROW EXECUTE FUNCTION whence.follow_vector();
 
+CREATE TRIGGER threads_checkpoints AFTER DELETE ON whence.threads FOR EACH ROW EXECUTE FUNCTION whence.drop_checkpoints();
+
 ALTER TABLE ONLY whence.conversation_messages
     ADD CONSTRAINT conversation_messages_of FOREIGN KEY (workspace_id, conversation_id) REFERENCES whence.conversations(workspace_id, conversation_id);
 
@@ -2568,6 +2640,12 @@ ALTER TABLE ONLY whence.seals
 
 ALTER TABLE ONLY whence.subject_keys
     ADD CONSTRAINT subject_keys_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
+
+ALTER TABLE ONLY whence.thread_keys
+    ADD CONSTRAINT thread_keys_subject_key FOREIGN KEY (workspace_id, user_id, subject_key_id) REFERENCES whence.subject_keys(workspace_id, subject_id, key_id);
+
+ALTER TABLE ONLY whence.threads
+    ADD CONSTRAINT threads_key_exists FOREIGN KEY (workspace_id, user_id, key_id) REFERENCES whence.thread_keys(workspace_id, user_id, key_id);
 
 ALTER TABLE ONLY whence.user_keys
     ADD CONSTRAINT user_keys_user FOREIGN KEY (workspace_id, user_id) REFERENCES whence.users(workspace_id, user_id);
@@ -2786,6 +2864,18 @@ CREATE POLICY subject_keys_of_member ON whence.subject_keys FOR SELECT TO whence
 
 CREATE POLICY subject_keys_of_workspace ON whence.subject_keys TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
+ALTER TABLE whence.thread_keys ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY thread_keys_of_user ON whence.thread_keys TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY thread_keys_of_workspace ON whence.thread_keys TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.threads ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY threads_of_user ON whence.threads TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
+
+CREATE POLICY threads_of_workspace ON whence.threads TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
 ALTER TABLE whence.user_keys ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY user_keys_of_user ON whence.user_keys TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
@@ -2994,6 +3084,12 @@ GRANT SELECT(idle_until) ON TABLE whence.sessions TO whence_worker;
 GRANT SELECT,INSERT ON TABLE whence.subject_keys TO whence_workspace;
 GRANT SELECT ON TABLE whence.subject_keys TO whence_app;
 GRANT DELETE ON TABLE whence.subject_keys TO whence_eraser;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.thread_keys TO whence_workspace;
+GRANT SELECT ON TABLE whence.thread_keys TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.threads TO whence_workspace;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.threads TO whence_app;
 
 GRANT SELECT,INSERT ON TABLE whence.user_keys TO whence_workspace;
 GRANT SELECT ON TABLE whence.user_keys TO whence_app;

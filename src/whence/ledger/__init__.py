@@ -131,6 +131,16 @@ class Ledger:
         stored = iter(outcomes)
         return [next(stored) if isinstance(item, Entry) else Outcome("rejected", None, tuple(item)) for item in ready]
 
+    async def append_in(self, tx: Tx, principal: Principal, events: Sequence[Event]) -> list[Outcome]:
+        """The same in the caller's transaction, which is in the workspace's scope: they are stored when it commits.
+
+        Until it ends nothing else is appended to the workspace, so it should end soon.
+        """
+        ready = await self._prepare(principal, events)
+        entries = [item for item in ready if isinstance(item, Entry)]
+        stored = iter(await append(tx, principal.workspace_id, entries, self._clock()) if entries else [])
+        return [next(stored) if isinstance(item, Entry) else Outcome("rejected", None, tuple(item)) for item in ready]
+
     async def record(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Outcome]:
         """Stores events of Whence's own with what they do. Whoever calls has checked them."""
         return await self._coalescer.store(workspace_id, await self._own_entries(workspace_id, events))

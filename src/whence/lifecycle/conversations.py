@@ -32,7 +32,7 @@ MAX_ARCHIVED_MESSAGES = 1_000
 """Of one file."""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
-Threads = Callable[[Tx, str, Sequence[UUID]], Awaitable[None]]
+Threads = Callable[[Tx, str, Sequence[UUID]], Awaitable[object]]
 """Removes what is kept elsewhere under the ids of conversations of a workspace, in the transaction that removes these.
 It runs as `whence_workspace`, or as `whence_eraser`, which has the rights of the former."""
 

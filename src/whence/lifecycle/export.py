@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from whence.checkpoints import ThreadName, Threads
 from whence.clock import Clock
 from whence.db import Database, Scope
 from whence.db.queries import load
@@ -48,9 +49,12 @@ _BY_EVENT = {
 
 
 class Exports:
-    def __init__(self, database: Database, ledger: Ledger, projector: Projector, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, ledger: Ledger, projector: Projector, clock: Clock, threads: Threads
+    ) -> None:
         self._database = database
         self._ledger = ledger
+        self._threads = threads
         self._projector = projector
         self._clock = clock
 
@@ -69,7 +73,7 @@ class Exports:
             raise NotFound("nothing is held on this subject: check how it is spelt")
         about = {"subject_id": subject_id, "workspace_id": scope.workspace_id, "position": head}
         about |= {"exported_at": self._clock(), "form": EXPORT_FORM}
-        return Export(self._database, self._ledger, scope, about, events)
+        return Export(self._database, self._ledger, self._threads, scope, about, events)
 
 
 class Export:
@@ -79,12 +83,14 @@ class Export:
         self,
         database: Database,
         ledger: Ledger,
+        threads: Threads,
         scope: Scope,
         about: dict[str, Any],
         events: list[tuple[int, UUID]],
     ) -> None:
         self._database = database
         self._ledger = ledger
+        self._threads = threads
         self._scope = scope
         self._about = about
         self._events = events
@@ -95,7 +101,7 @@ class Export:
         sink = _Sink()
         parts = {"account.jsonl": self._account, "events.jsonl": self._payloads}
         parts |= {name: self._rows_of(statement) for name, statement in _BY_EVENT.items()}
-        parts |= {"working.jsonl": self._working, "names.jsonl": self._names}
+        parts |= {"working.jsonl": self._working, "checkpoints.jsonl": self._checkpoints, "names.jsonl": self._names}
         written: dict[str, dict[str, Any]] = {}
         with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:  # pyright: ignore[reportArgumentType]
             for done, (name, lines) in enumerate(parts.items()):
@@ -177,6 +183,18 @@ class Export:
                 return
             yield [row[2].encode() for row in rows]
             instance, key = rows[-1][0], rows[-1][1]
+
+    async def _checkpoints(self) -> Lines:
+        """What agents kept of each thread: checkpoints, then values of channels, then writes."""
+        whose = (self._scope.workspace_id, self._about["subject_id"])
+        async with self._database.transaction(self._scope) as tx:
+            threads = await self._threads.of_user(tx, *whose) if await self._threads.has_checkpoints(tx) else []
+        keys = await self._threads.keys(*whose)
+        for thread in threads:
+            of = {"thread_id": thread.thread_id, "conversation_id": thread.conversation_id}
+            async with self._database.transaction(self._scope, timeout_ms=ERASE_TIMEOUT_MS) as tx:
+                async for page in self._threads.opened(tx, ThreadName(*whose, thread.thread_id), keys):
+                    yield [_encode(of | row) for row in page]
 
     async def _names(self) -> Lines:
         after, subject_id = -1, self._about["subject_id"]

@@ -25,12 +25,16 @@ NIGHTLY_LOCK_SECONDS = 2
 
 Progress = Callable[[int, int], None]
 
+# Those of LangGraph too, where they are ours.
 _TABLES = b"""
-SELECT relname FROM pg_class WHERE relnamespace = 'whence'::regnamespace AND relkind = 'r' ORDER BY relname
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND (n.nspname = 'whence' OR n.nspname = 'langgraph' AND EXISTS (
+    SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname = 'of_workspace'))
+ORDER BY n.nspname DESC, c.relname
 """
 _BYTES = b"""
-SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
-WHERE relnamespace = 'whence'::regnamespace AND relkind = 'r'
+SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND n.nspname IN ('whence', 'langgraph')
 """
 _MARK: Final = "purged"
 """A file beside the database."""
@@ -40,7 +44,7 @@ _CLEARING_VERSION = 180_000
 # Of a table that is empty no samples are taken anew: those of rows that are gone would stay. Indexes on expressions
 # have samples of their own.
 _CLEAR = b"""
-SELECT pg_clear_attribute_stats('whence', c.relname::text, a.attname::text, inherited)
+SELECT pg_clear_attribute_stats(c.relnamespace::regnamespace::text, c.relname::text, a.attname::text, inherited)
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid, unnest(ARRAY[false, true]) inherited
 WHERE a.attnum > 0 AND NOT a.attisdropped
   AND (c.oid = %(table)s::regclass OR c.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = %(table)s::regclass))
@@ -92,7 +96,7 @@ def purge(
             # What the login may not rewrite is passed over with a warning.
             conn.add_notice_handler(lambda notice: skipped.append(notice.message_primary or ""))
             before = _asked(conn, _BYTES)
-            tables = [row[0] for row in conn.execute(_TABLES).fetchall()]
+            tables: list[tuple[str, str]] = conn.execute(_TABLES).fetchall()
             _rewrite(conn, tables, on_progress, lock_seconds)
             if skipped:
                 raise DatabaseError(f"the tables cannot be rewritten: {skipped[0]}; give the owner's URL")
@@ -111,22 +115,23 @@ def purge(
         (data_dir / _MARK).write_text(now.isoformat())
     on_progress(len(tables) + 1, len(tables) + 1)
     left = _OPERATOR if data_dir is None else _OWNER_OF_FILES
-    return Purged(tables, before, after, segments, (*skipped, *left))
+    names = [name if schema == "whence" else f"{schema}.{name}" for schema, name in tables]
+    return Purged(names, before, after, segments, (*skipped, *left))
 
 
-def _rewrite(conn: Connection, tables: list[str], on_progress: Progress, lock_seconds: int) -> None:
+def _rewrite(conn: Connection, tables: list[tuple[str, str]], on_progress: Progress, lock_seconds: int) -> None:
     conn.execute(sql.SQL("SET lock_timeout = {}").format(f"{lock_seconds}s"))
     try:
         for done, table in enumerate(tables):
             on_progress(done, len(tables) + 1)
             _drop_samples(conn, table)
-            conn.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier("whence", table)))
+            conn.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier(*table)))
     except psycopg.errors.LockNotAvailable as error:
         raise Unavailable("a table is in use without end: stop what uses it, and purge again") from error
 
 
-def _drop_samples(conn: Connection, table: str) -> None:
-    values = {"table": f"whence.{table}"}
+def _drop_samples(conn: Connection, table: tuple[str, str]) -> None:
+    values = {"table": ".".join(table)}
     with conn.transaction():
         if conn.info.server_version >= _CLEARING_VERSION:
             conn.execute(_CLEAR, values)

@@ -1,0 +1,300 @@
+"""LangGraph through the gateway: whole, somebody's, in the caller's transaction, and told of in the log."""
+
+import asyncio
+import operator
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+from uuid import uuid4
+
+import psycopg
+import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
+from psycopg import AsyncConnection, Connection, sql
+from structlog.testing import capture_logs
+
+from conftest import Workspace, clean_environment
+from samples import event
+from saving import Gateway, at, listed, put, said_in
+from whence.app import App
+from whence.checkpoints import thread_name
+from whence.db import Scope, embedded, enter
+from whence.errors import InvalidInput, NotFound, SetupError
+from whence.identity import Principal
+from whence.langgraph.plain import Saver
+
+TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["clear", "sealed"])
+async def test_it_conforms_in_full(gateway: Gateway, workspace: Workspace, sealed: bool) -> None:
+    @checkpointer_test(name=f"gateway {sealed}")
+    async def made() -> AsyncIterator[BaseCheckpointSaver[Any]]:
+        yield gateway(sealed).for_(workspace.user("ann"))
+
+    report = await validate(made)
+    assert {name: result.failures for name, result in report.results.items() if not result.passed} == {}
+    assert len(report.results) == 8
+
+
+class Talk(TypedDict):
+    said: Annotated[list[str], operator.add]
+    asked: str
+
+
+def talk() -> StateGraph[Talk]:
+    """Two nodes at once, then one that asks a person."""
+
+    async def left(_: Talk) -> dict[str, Any]:
+        return {"said": ["left"]}
+
+    async def right(_: Talk) -> dict[str, Any]:
+        return {"said": ["right"]}
+
+    async def ask(_: Talk) -> dict[str, Any]:
+        return {"said": [interrupt("may I?")], "asked": "yes"}
+
+    graph = StateGraph(Talk)
+    for name, node in (("left", left), ("right", right), ("ask", ask)):
+        graph.add_node(name, node)
+    for name in ("left", "right"):
+        graph.add_edge(START, name)
+    graph.add_edge(["left", "right"], "ask")
+    graph.add_edge("ask", END)
+    return graph
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["clear", "sealed"])
+async def test_a_graph_is_interrupted_and_goes_on_elsewhere(
+    gateway: Gateway, workspace: Workspace, sealed: bool
+) -> None:
+    ann = workspace.user("ann")
+    first = talk().compile(checkpointer=gateway(sealed).for_(ann))
+    stopped = await first.ainvoke({"said": ["hello"], "asked": ""}, at("t"))
+    assert [each.value for each in stopped["__interrupt__"]] == ["may I?"]
+    second = talk().compile(checkpointer=gateway(sealed).for_(ann))
+    done = await second.ainvoke(Command(resume="you may"), at("t"))
+    assert done == {"said": ["hello", "left", "right", "you may"], "asked": "yes"}
+    history = [state async for state in second.aget_state_history(at("t"))]
+    assert [len(state.values.get("said", [])) for state in history] == [4, 3, 1, 0]
+    again = await second.ainvoke(None, history[2].config)
+    assert again["__interrupt__"]
+    fresh = talk().compile(checkpointer=gateway(sealed).for_(workspace.user("bob")))
+    assert (await fresh.aget_state(at("t"))).values == {}
+    # From a thread that is not the loop's, as the framework's own saver allows it.
+    state = await asyncio.to_thread(second.get_state, at("t"))
+    assert state.values["said"] == ["hello", "left", "right"]
+    with pytest.raises(asyncio.InvalidStateError, match="ainvoke"):
+        second.get_state(at("t"))
+
+
+async def test_a_request_that_is_rolled_back_leaves_neither_checkpoint_nor_event(
+    app: App, gateway: Gateway, workspace: Workspace
+) -> None:
+    ann, told = workspace.user("ann"), event({"text": "done"}, user_id="ann")
+    outside = gateway().for_(ann)
+    for fails in (True, False):
+        try:
+            async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+                graph = talk().compile(checkpointer=gateway().for_(ann, tx=tx))
+                await graph.ainvoke({"said": ["hello"], "asked": ""}, at("t"))
+                [outcome] = await app.ledger.append_in(tx, workspace.admin, [told])
+                assert outcome.status == "accepted"
+                assert await outside.aget_tuple(at("t")) is None
+                if fails:
+                    raise InterruptedError
+        except InterruptedError:
+            assert await outside.aget_tuple(at("t")) is None
+            assert (await app.ledger.page(workspace.admin.scope, 0, 10)).events == []
+            assert await threads_of(app, workspace, "ann") == []
+    assert await outside.aget_tuple(at("t")) is not None
+    [stored] = (await app.ledger.page(workspace.admin.scope, 0, 10)).events
+    assert stored.event_id == told.event_id
+    [refused] = await app.ledger.append(workspace.admin, [told])
+    assert refused.status == "duplicate"
+
+
+async def threads_of(app: App, workspace: Workspace, user_id: str) -> list[str]:
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        return [each.thread_id for each in await app.threads.of_user(tx, workspace.workspace_id, user_id)]
+
+
+async def test_a_connection_of_the_callers_own_enters_and_keeps_its_search_path(
+    gateway: Gateway, workspace: Workspace, postgres: embedded.EmbeddedServer
+) -> None:
+    """Whatever tables it finds there: none of ours may be looked for by the search path."""
+    ann = workspace.user("ann")
+    async with await AsyncConnection.connect(postgres.app_conninfo) as conn:
+        await conn.execute("SET search_path = pg_catalog")
+        saver = gateway().for_(ann, tx=conn)
+        with pytest.raises(SetupError, match="scope"):
+            await saver.aget_tuple(at("t"))
+        await enter(conn, ann.scope)
+        one = await put(saver, "t", "first")
+        await put(saver, "t", "second", one, run_id="r1")
+        await saver.acopy_thread("t", "u")
+        assert await said_in(saver, "u") == ["second"] * 4
+        await saver.adelete_for_runs(["r1"])
+        assert await said_in(saver, "u") == ["first"] * 4
+        await saver.aprune(["u"])
+        assert len(await listed(saver, None, filter={"said": "first"})) == 2
+        await saver.adelete_thread("u")
+        assert await (await conn.execute("SHOW search_path")).fetchone() == ("pg_catalog",)
+        await conn.rollback()
+    assert await gateway().for_(ann).aget_tuple(at("t")) is None
+
+
+async def test_nobody_reads_writes_lists_copies_or_deletes_a_thread_of_anybody_else(
+    app: App, gateway: Gateway, workspace: Workspace
+) -> None:
+    elsewhere = Workspace(f"w-{uuid4().hex[:12]}", "")
+    await app.identity.add_workspace(elsewhere.workspace_id)
+    mine = gateway().for_(workspace.user("ann"))
+    mark = await put(mine, "t", "mine", run_id="r1")
+    others = [
+        workspace.user("bob"),
+        workspace.admin,
+        elsewhere.user("ann"),
+        workspace.user("ann/t"),
+        workspace.user("an"),
+    ]
+    for other in others:
+        theirs = gateway().for_(other)
+        assert await theirs.aget_tuple(at("t")) is None
+        assert await theirs.aget_tuple(at("t", mark)) is None
+        assert await listed(theirs, at("t")) == []
+        assert await listed(theirs, None) == []
+        await theirs.acopy_thread("t", "copied")
+        assert await theirs.aget_tuple(at("copied")) is None
+        for verb in (
+            theirs.adelete_thread("t"),
+            theirs.adelete_for_runs(["r1"]),
+            theirs.aprune(["t"], strategy="delete"),
+        ):
+            await verb
+        # Under the same name, and beside mine.
+        await put(theirs, "t", "theirs", mark)
+        assert await said_in(theirs, "t") == ["theirs"] * 4
+        assert await said_in(mine, "t") == ["mine"] * 4
+        assert len(await listed(mine, None)) == 1
+    for odd in ("", "x" * 257, "a\0b"):
+        with pytest.raises(InvalidInput, match="thread_id"):
+            await mine.aget_tuple(at(odd))
+
+
+async def test_the_database_refuses_what_a_wrong_filter_would_ask_for(
+    app: App, gateway: Gateway, workspace: Workspace, raw_app: Connection
+) -> None:
+    """The framework's own saver, given the name under which a thread of somebody else is stored."""
+    mine = gateway(sealed=False).for_(workspace.user("ann"))
+    await put(mine, "t", "mine")
+    stored_as = thread_name(workspace.workspace_id, "ann", "t").stored_as
+    async with app.database.transaction(workspace.user("ann").scope) as tx:
+        assert await Saver(tx, AsyncPostgresSaver.serde).aget_tuple(at(stored_as)) is not None
+    for scope in (Scope(workspace.workspace_id, "bob"), Scope("elsewhere", "ann"), Scope("elsewhere"), None):
+        async with app.database.transaction(scope) as tx:
+            assert await Saver(tx, AsyncPostgresSaver.serde).aget_tuple(at(stored_as)) is None
+            for table in TABLES:
+                deleted = await tx.execute(sql.SQL("DELETE FROM langgraph.{}").format(sql.Identifier(table)))
+                assert deleted.rowcount == 0
+                rows = await tx.execute(
+                    sql.SQL("SELECT FROM langgraph.{} WHERE thread_id = %s").format(sql.Identifier(table)), [stored_as]
+                )
+                assert await rows.fetchall() == []
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await tx.execute(
+                    "INSERT INTO langgraph.checkpoint_blobs VALUES (%s, '', 'c', '1', 'null', '')", [stored_as]
+                )
+            await tx.rollback()
+    assert await said_in(mine, "t") == ["mine"] * 4
+    # Rights to rows, and no others.
+    for role in ("whence_app", "whence_workspace"):
+        raw_app.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+        for table in (sql.Identifier("langgraph", name) for name in TABLES):
+            for forbidden in (
+                "TRUNCATE {}",
+                "DROP TABLE {}",
+                "ALTER TABLE {} ADD x int",
+                "ALTER TABLE {} DISABLE ROW LEVEL SECURITY",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    raw_app.execute(sql.SQL(forbidden).format(table))
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            raw_app.execute("CREATE TABLE langgraph.x (id int)")
+    owners = raw_app.execute("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'langgraph'").fetchall()
+    assert owners == [("whence_owner",)]
+    migrated = raw_app.execute("SELECT count(*) FROM whence.schema_migrations WHERE name ~ 'langgraph'").fetchone()
+    assert migrated == (0,)
+
+
+async def test_every_operation_is_one_line_that_says_whose_and_never_what(
+    gateway: Gateway, workspace: Workspace
+) -> None:
+    saver = gateway().for_(workspace.user("ann"), conversation_id="c1")
+    with capture_logs() as lines:
+        await put(saver, "t", "secret", run_id="secret")
+        await said_in(saver, "t")
+        await listed(saver, at("t"))
+        await listed(saver, None, filter={"said": "secret"})
+        await saver.acopy_thread("t", "u")
+        await saver.aprune(["t"])
+        await saver.adelete_for_runs(["secret"])
+        await saver.adelete_thread("t")
+    ops = ["put", "put_writes", "get_tuple", "list", "list", "copy_thread", "prune", "delete_for_runs", "delete_thread"]
+    assert [line["op"] for line in lines] == ops
+    whose = {"workspace_id": workspace.workspace_id, "user_id": "ann", "conversation_id": "c1"}
+    for line in lines:
+        assert set(line) == {*whose, "event", "log_level", "op", "thread_id"}
+        assert whose.items() <= line.items()
+        assert line["thread_id"] in ({None} if line["op"] in ("prune", "delete_for_runs") else {"t", None})
+    assert "secret" not in str(lines)
+
+
+async def test_a_conversation_is_asked_for_before_its_thread_is_touched_and_ends_with_it(
+    app: App, gateway: Gateway, workspace: Workspace
+) -> None:
+    async def admit(principal: Principal, conversation_id: str) -> None:
+        if (principal.user_id, conversation_id) != ("ann", "c1"):
+            raise NotFound("there is no such conversation")
+
+    guarded = gateway(admit=admit)
+    ann = workspace.user("ann")
+    await put(guarded.for_(ann, conversation_id="c1"), "t", "mine")
+    await put(guarded.for_(ann), "by itself", "mine")
+    for principal, conversation_id in ((ann, "c2"), (workspace.user("bob"), "c1")):
+        saver = guarded.for_(principal, conversation_id=conversation_id)
+        for verb in (
+            saver.aget_tuple(at("t")),
+            put(saver, "t", "no"),
+            listed(saver, at("t")),
+            saver.adelete_thread("t"),
+        ):
+            with pytest.raises(NotFound, match="no such conversation"):
+                await verb
+    assert await guarded.delete_conversations("elsewhere", ["c1"]) == 0
+    assert await guarded.delete_conversations(workspace.workspace_id, ["c1", "c2"]) == 1
+    assert await threads_of(app, workspace, "ann") == ["by itself"]
+    assert await said_in(guarded.for_(ann), "t") is None
+    given = [("ann", "by itself"), ("bob", "by itself"), ("ann", "t")]
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        assert await guarded.delete_threads(workspace.workspace_id, given, tx) == 1
+        await tx.rollback()
+    assert await guarded.delete_threads(workspace.workspace_id, given) == 1
+    assert await guarded.delete_threads(workspace.workspace_id, given) == 0
+    assert await said_in(guarded.for_(ann), "by itself") is None
+
+
+def test_the_page_of_the_how_to_runs(tables: None, data_dir: Path) -> None:
+    """Twice, on whatever user of the database has no thread yet."""
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "keep-checkpoints.md"
+    program = page.read_text().split("```python\n")[1].split("```")[0]
+    again = program.replace("asyncio.run(main())", "asyncio.run(main())\nasyncio.run(main())")
+    environment = clean_environment() | {"WHENCE_DATA_DIR": str(data_dir)}
+    done = subprocess.run([sys.executable, "-c", again], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout == "You have said 1 things.\nYou have said 3 things.\n", done.stderr
