@@ -23,6 +23,7 @@ from whence.errors import Conflict, DatabaseError, SetupError
 from whence.graph import Graph
 from whence.graph.project import Projector
 from whence.identity import Identity
+from whence.items import Items
 from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
 from whence.lifecycle.actions import Actions
@@ -63,6 +64,7 @@ class App:
     recaller: Recaller
     assembler: Assembler
     chats: Chats
+    items: Items
     behind: Behind
     distant: Distant
     reembedding: Reembedding
@@ -142,6 +144,7 @@ async def open_app(
                     recaller=recaller,
                     assembler=Assembler(database, clock, workflows, recaller, behind),
                     chats=Chats(database, ledger, clock, memory, recaller, queue, extractor),
+                    items=Items(database, ledger, clock, memory, recaller),
                     behind=behind,
                     distant=distant,
                     reembedding=Reembedding(database, memory, clock, registry),
