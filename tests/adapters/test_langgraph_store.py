@@ -388,7 +388,7 @@ async def test_an_item_is_explained_has_a_history_and_goes_with_its_subject(
     assert explained.memory.said_by == "ann"
     history = (await client.history(explained.memory.memory_id)).memories
     assert [memory.text for memory in history] == ["text: Cleo likes tea", "text: Cleo likes coffee"]
-    assert explained.replaced == [history[0].memory_id]
+    assert explained.superseded == [history[0].memory_id]
     before = await client.recall("What does Cleo like?", as_of=history[0].valid_at)
     assert before.hits[0].text == "text: Cleo likes tea"
     assert (await client.recall("What does Cleo like?")).hits[0].text == "text: Cleo likes coffee"

@@ -694,15 +694,15 @@ $_$;
 
 ALTER FUNCTION whence.item_compares(one jsonb, sign text, other jsonb) OWNER TO whence_owner;
 
-CREATE FUNCTION whence.item_matches(value jsonb, conditions jsonb) RETURNS boolean
+CREATE FUNCTION whence.item_matches(said jsonb, conditions jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     SELECT coalesce(bool_and(coalesce(whence.item_compares(
-        value #> ARRAY(SELECT jsonb_array_elements_text(c->'path')), c->>'sign', c->'value'), false)), true)
+        said #> ARRAY(SELECT jsonb_array_elements_text(c->'path')), c->>'sign', c->'value'), false)), true)
     FROM jsonb_array_elements(conditions) c;
 $$;
 
-ALTER FUNCTION whence.item_matches(value jsonb, conditions jsonb) OWNER TO whence_owner;
+ALTER FUNCTION whence.item_matches(said jsonb, conditions jsonb) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) RETURNS TABLE(job_id bigint, job text, workspace_id text, status text, attempts integer, queued_at timestamp with time zone, scheduled_at timestamp with time zone, started_at timestamp with time zone, ended_at timestamp with time zone, error text)
     LANGUAGE sql STABLE SECURITY DEFINER

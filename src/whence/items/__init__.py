@@ -8,6 +8,7 @@ a get is exact.
 import asyncio
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -75,6 +76,8 @@ SHOWN_CHARACTERS = 120
 """Of a namespace and a key, as a memory shows them."""
 
 _SIGNS: Final = frozenset({"$eq", "$ne", "$gt", "$gte", "$lt", "$lte"})
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""In JSON: the sign that Postgres does not keep."""
 _PAST_ALL: Final = chr(0x10FFFF)
 _SQL = load("whence.items")
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -377,7 +380,7 @@ def _check_labels(field: str, namespace: Namespace) -> None:
 def _conditions(field: str, wanted: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
     """A filter as a list of comparisons. A name with a sign compares; without one it leads further in."""
     for name, value in wanted.items():
-        if "\x00" in f"{name}{value}":
+        if _NUL.search(_encode([name, value]).decode()):
             raise refused(field, "must not contain a NUL character")
         if path and name.startswith("$"):
             if name not in _SIGNS:
@@ -422,13 +425,13 @@ def _json(field: str, sent: bytes) -> str:
         message = f"takes {len(sent):,} bytes, and at most {MAX_VALUE_BYTES:,} are kept"
         raise TooLarge(f"{field}: {message}", (FieldError(field, message),))
     try:
-        value = _object.decode(sent)
+        _object.decode(sent)
         text = sent.decode()
     except RecursionError:
         raise refused(field, "is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise refused(field, f"is not a JSON object: {error}") from None
-    if "\\u0000" in text and "\x00" in str(value):
+    if _NUL.search(text):
         raise refused(field, "must not contain a NUL character")
     return text
 

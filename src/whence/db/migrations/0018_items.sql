@@ -128,10 +128,10 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 
 -- Whether a value meets all conditions, each of a path, a sign and what is compared with. What is not there meets none.
-CREATE FUNCTION whence.item_matches(value jsonb, conditions jsonb) RETURNS boolean
+CREATE FUNCTION whence.item_matches(said jsonb, conditions jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT coalesce(bool_and(coalesce(whence.item_compares(
-        value #> ARRAY(SELECT jsonb_array_elements_text(c->'path')), c->>'sign', c->'value'), false)), true)
+        said #> ARRAY(SELECT jsonb_array_elements_text(c->'path')), c->>'sign', c->'value'), false)), true)
     FROM jsonb_array_elements(conditions) c;
 $$;
 
