@@ -8,6 +8,7 @@ import zipfile
 from typing import Any
 
 import httpx
+import msgspec
 
 from conftest import Workspace
 from samples import event
@@ -16,7 +17,18 @@ from whence.db import Scope
 from whence.documents.process import Readers
 from whence.resources import File, Resources
 from whence.resources.spool import Spool
-from whence.wire import Assemble, Fact, Feedback, Recall, RecallFilters, Remember, Resource
+from whence.wire import (
+    Assemble,
+    DeleteItem,
+    Fact,
+    Feedback,
+    ItemsRequest,
+    PutItem,
+    Recall,
+    RecallFilters,
+    Remember,
+    Resource,
+)
 
 OTHER = "kept-by-bob"
 
@@ -58,8 +70,24 @@ async def live(app: App, workspace: Workspace, who: str, mark: Any) -> None:
         await app.workflows.record_outcome(person, selection.selection_id, 1)
     await add_document(app, workspace, who, f"# {mark()}\n\nSaid by {mark()}\n".encode(), f"{mark()}.md")
     await leave_document(app, workspace, who, f"To be read: {mark()}".encode(), f"{mark()}.txt")
+    for _ in range(2):
+        await app.items.do(person, items_of(mark))
     for _ in range(3):
         await app.working.put(person.scope, "planner", mark(), mark(), _json({"draft": [mark()]}))
+
+
+def items_of(mark: Any) -> ItemsRequest:
+    """One that is put twice, one that is deleted, one that nothing finds by a question."""
+    namespace = ("people", mark())
+    first = {"namespace": namespace, "key": "k1"}
+    return ItemsRequest(
+        ops=(
+            PutItem(**first, value=msgspec.Raw(_json({"said": mark()})), text=f"Kept {mark()}", ttl_s=86_400),
+            PutItem(namespace=("quiet",), key="k2", value=msgspec.Raw(_json({mark(): 1}))),
+            DeleteItem(namespace=("quiet",), key="k3"),
+            PutItem(namespace=("quiet",), key=mark(), value=msgspec.Raw(b"{}")),
+        )
+    )
 
 
 async def add_document(app: App, workspace: Workspace, who: str, content: bytes, name: str) -> Resource:

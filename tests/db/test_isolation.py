@@ -5,6 +5,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from msgspec import Raw
 from psycopg import Connection, sql
 
 from conftest import Workspace
@@ -13,14 +14,16 @@ from samples import event
 from whence import db
 from whence.app import App
 from whence.errors import Unavailable
-from whence.wire import Recall, Remember
+from whence.wire import ItemsRequest, PutItem, Recall, Remember
 
 # Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
 SHARED_ROWS = {
-    "memories", "memory_index", "memory_vectors", "memory_sources", "runs", "workflows", "action_cites",
+    "items", "memories", "memory_index", "memory_vectors", "memory_sources", "runs", "workflows", "action_cites",
     "memory_tellings", "retention_states", "sessions",
 }  # fmt: skip
-DERIVED = ("graph_", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures", "resource")
+DERIVED = (
+    "graph_", "items", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures", "resource",
+)  # fmt: skip
 VIEWS = {"retention_states"}
 SHARED_TABLES = {"schema_migrations", "library_migrations", "installation", "edge_types"}
 
@@ -82,6 +85,10 @@ async def fill(app: App, workspace: Workspace) -> UUID:
     await remember(app, workspace)
     for principal in (workspace.admin, workspace.user("ann")):
         await app.working.put(principal.scope, "planner", "run-7", "draft", b'"mine"')
+    for agent in ("store", "sdr"):
+        value = Raw(b'{"text": "Bob Stone"}')
+        kept = PutItem(namespace=("people",), key="bob", value=value, text="Bob Stone")
+        await app.items.do(workspace.user("ann"), ItemsRequest(ops=(kept,), agent=agent))
     await add_document(app, workspace, "ann", b"Said by Bob Stone", "a.txt")
     await leave_document(app, workspace, "ann", b"To be read: Bob Stone", "b.txt")
     async with app.database.transaction(db.Scope(workspace.workspace_id)) as tx:

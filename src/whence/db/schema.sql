@@ -694,16 +694,6 @@ $_$;
 
 ALTER FUNCTION whence.item_compares(one jsonb, sign text, other jsonb) OWNER TO whence_owner;
 
-CREATE FUNCTION whence.item_matches(said jsonb, conditions jsonb) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-    SELECT coalesce(bool_and(coalesce(whence.item_compares(
-        said #> ARRAY(SELECT jsonb_array_elements_text(c->'path')), c->>'sign', c->'value'), false)), true)
-    FROM jsonb_array_elements(conditions) c;
-$$;
-
-ALTER FUNCTION whence.item_matches(said jsonb, conditions jsonb) OWNER TO whence_owner;
-
 CREATE FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) RETURNS TABLE(job_id bigint, job text, workspace_id text, status text, attempts integer, queued_at timestamp with time zone, scheduled_at timestamp with time zone, started_at timestamp with time zone, ended_at timestamp with time zone, error text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'whence_jobs', 'pg_temp'
@@ -1093,19 +1083,17 @@ CREATE FUNCTION whence.memory_tables() RETURNS text[]
 
 ALTER FUNCTION whence.memory_tables() OWNER TO whence_owner;
 
-CREATE FUNCTION whence.namespace_matches(namespace text[], conditions jsonb) RETURNS boolean
+CREATE FUNCTION whence.namespace_matches(namespace text[], match text, labels text[]) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    SELECT coalesce(bool_and(jsonb_array_length(c->'path') <= cardinality(namespace) AND NOT EXISTS (
-        SELECT FROM jsonb_array_elements_text(c->'path') WITH ORDINALITY p (label, place)
-        WHERE p.label <> '*' AND p.label <> namespace[
-            CASE c->>'match' WHEN 'suffix' THEN cardinality(namespace) - jsonb_array_length(c->'path') ELSE 0 END
-            + p.place::integer]
-    )), true)
-    FROM jsonb_array_elements(conditions) c;
+    SELECT cardinality(labels) <= cardinality(namespace) AND NOT EXISTS (
+        SELECT FROM unnest(labels) WITH ORDINALITY l (label, place)
+        WHERE l.label <> '*' AND l.label <> namespace[l.place::integer
+            + CASE match WHEN 'suffix' THEN cardinality(namespace) - cardinality(labels) ELSE 0 END]
+    );
 $$;
 
-ALTER FUNCTION whence.namespace_matches(namespace text[], conditions jsonb) OWNER TO whence_owner;
+ALTER FUNCTION whence.namespace_matches(namespace text[], match text, labels text[]) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.note_telling() RETURNS trigger
     LANGUAGE plpgsql

@@ -11,14 +11,19 @@ i.workspace_id = %(workspace_id)s AND i.owner = %(owner)s AND i.agent = %(agent)
 
 -- fragment: within
 -- Under a beginning of the namespace, and as the filter says.
-{held} AND i.path >= %(first)s AND i.path < %(last)s AND whence.item_matches(i.value, %(conditions)s::jsonb)
+{held} AND i.path >= %(first)s AND i.path < %(last)s AND NOT EXISTS (
+    SELECT FROM jsonb_to_recordset(%(conditions)s::jsonb) c (path text[], sign text, value jsonb)
+    WHERE whence.item_compares(i.value #> c.path, c.sign, c.value) IS NOT TRUE
+)
 
 -- name: items_by_key
--- With how long each lives and whom its memory is about.
+-- With how long each lives and whom its memory is about. One after the other, each by its key: OFFSET 0 keeps the planner
+-- from reading all items of the owner.
 SELECT i.conflict_key, i.ttl_s, (
     SELECT m.subject_id FROM whence.memories m WHERE m.workspace_id = i.workspace_id AND m.memory_id = i.memory_id
 ), {item}
-FROM whence.items i WHERE {held} AND i.conflict_key = ANY (%(keys)s::text[]);
+FROM unnest(%(keys)s::text[]) k (conflict_key)
+CROSS JOIN LATERAL (SELECT * FROM whence.items i WHERE {held} AND i.conflict_key = k.conflict_key OFFSET 0) i;
 
 -- name: items_within
 -- The newest first.
@@ -30,9 +35,15 @@ ORDER BY i.position DESC LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint;
 SELECT i.memory_id FROM whence.items i WHERE {within} AND i.searched ORDER BY i.position DESC;
 
 -- name: items_of_memories
-SELECT i.ttl_s, {item} FROM whence.items i WHERE {held} AND i.memory_id = ANY (%(ids)s::uuid[]);
+SELECT i.ttl_s, {item} FROM unnest(%(ids)s::uuid[]) k (memory_id)
+CROSS JOIN LATERAL (SELECT * FROM whence.items i WHERE {held} AND i.memory_id = k.memory_id OFFSET 0) i;
 
 -- name: namespaces
-SELECT DISTINCT i.namespace[1:coalesce(%(depth)s::integer, cardinality(i.namespace))] COLLATE "C" AS labels
-FROM whence.items i WHERE {held} AND whence.namespace_matches(i.namespace, %(conditions)s::jsonb)
+-- Each is looked at once, however many items it has.
+SELECT DISTINCT n.namespace[1:coalesce(%(depth)s::integer, cardinality(n.namespace))] COLLATE "C" AS labels
+FROM (SELECT i.namespace FROM whence.items i WHERE {held} GROUP BY i.path, i.namespace OFFSET 0) n
+WHERE NOT EXISTS (
+    SELECT FROM jsonb_to_recordset(%(conditions)s::jsonb) c (match text, path text[])
+    WHERE NOT whence.namespace_matches(n.namespace, c.match, c.path)
+)
 ORDER BY labels LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint;

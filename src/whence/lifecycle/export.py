@@ -36,6 +36,7 @@ _encode = msgspec.json.Encoder().encode
 # Rows that an event of the subject's made, found by its id.
 _BY_EVENT = {
     "memories.jsonl": "export_memories",
+    "items.jsonl": "export_items",
     "resources.jsonl": "export_resources",
     "recalls.jsonl": "export_recalls",
     "sessions.jsonl": "export_sessions",

@@ -107,7 +107,8 @@ CREATE TRIGGER memories_item AFTER UPDATE OF deleted_at, superseded_at, archived
 CREATE TRIGGER memories_item_removed AFTER DELETE ON whence.memories
     FOR EACH ROW WHEN (OLD.kind = 'semantic' AND OLD.conflict_key IS NOT NULL) EXECUTE FUNCTION whence.drop_item();
 
--- Whether two values of JSON are in an order: only values of the same kind are, and text is by its code points.
+-- Whether two values of JSON are in an order: only values of the same kind are, and text is by its code points. What is
+-- not there is in none.
 CREATE FUNCTION whence.item_compares(one jsonb, sign text, other jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE sign
@@ -127,24 +128,14 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     END;
 $$;
 
--- Whether a value meets all conditions, each of a path, a sign and what is compared with. What is not there meets none.
-CREATE FUNCTION whence.item_matches(said jsonb, conditions jsonb) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT coalesce(bool_and(coalesce(whence.item_compares(
-        said #> ARRAY(SELECT jsonb_array_elements_text(c->'path')), c->>'sign', c->'value'), false)), true)
-    FROM jsonb_array_elements(conditions) c;
-$$;
-
 -- Whether a namespace begins, or ends, with labels, of which `*` is any one.
-CREATE FUNCTION whence.namespace_matches(namespace text[], conditions jsonb) RETURNS boolean
+CREATE FUNCTION whence.namespace_matches(namespace text[], match text, labels text[]) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT coalesce(bool_and(jsonb_array_length(c->'path') <= cardinality(namespace) AND NOT EXISTS (
-        SELECT FROM jsonb_array_elements_text(c->'path') WITH ORDINALITY p (label, place)
-        WHERE p.label <> '*' AND p.label <> namespace[
-            CASE c->>'match' WHEN 'suffix' THEN cardinality(namespace) - jsonb_array_length(c->'path') ELSE 0 END
-            + p.place::integer]
-    )), true)
-    FROM jsonb_array_elements(conditions) c;
+    SELECT cardinality(labels) <= cardinality(namespace) AND NOT EXISTS (
+        SELECT FROM unnest(labels) WITH ORDINALITY l (label, place)
+        WHERE l.label <> '*' AND l.label <> namespace[l.place::integer
+            + CASE match WHEN 'suffix' THEN cardinality(namespace) - cardinality(labels) ELSE 0 END]
+    );
 $$;
 
 -- Added to the tables that there are, whichever they are by now.
