@@ -357,6 +357,9 @@ class StoredItem(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     score: float | None = None
     """How well it answers the query."""
 
+    def decoded(self) -> Any:
+        return msgspec.json.decode(self.value)
+
 
 class ItemOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """What came of one of the things that were to be done."""

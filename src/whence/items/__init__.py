@@ -209,7 +209,7 @@ class Items:
     async def _recalled(self, whose: _Whose, op: SearchItems, among: list[UUID]) -> list[_Known]:
         """Those that answer the question best. That they were recalled is an event, as of every recall."""
         asked = Recall(query=op.query, agent=whose.agent, top_k=op.offset + op.limit)
-        recalled = await self._recaller.recall(whose.asker, asked, whose.within.session_id, among)
+        recalled = await self._recaller.recall(whose.asker, asked, whose.within, among)
         scores = {hit.memory_id: hit.score for hit in recalled.hits[op.offset :]}
         async with self._database.transaction(whose.principal.scope) as tx:
             values = whose.values(ids=list(scores))

@@ -13,7 +13,7 @@ i.workspace_id = %(workspace_id)s AND i.owner = %(owner)s AND i.agent = %(agent)
 -- Under a beginning of the namespace, and as the filter says.
 {held} AND i.path >= %(first)s AND i.path < %(last)s AND NOT EXISTS (
     SELECT FROM jsonb_to_recordset(%(conditions)s::jsonb) c (path text[], sign text, value jsonb)
-    WHERE whence.item_compares(i.value #> c.path, c.sign, c.value) IS NOT TRUE
+    WHERE whence.item_compares(i.value #> c.path, c.sign, coalesce(c.value, 'null')) IS NOT TRUE
 )
 
 -- name: items_by_key

@@ -51,6 +51,7 @@ from whence.wire import (
     RecallRecord,
     StoredMemory,
     Turn,
+    Within,
 )
 
 MAX_QUERY_CHARACTERS = 200_000
@@ -129,10 +130,10 @@ class Recaller:
     # --- recall -----------------------------------------------------------------------------------------------------
 
     async def recall(
-        self, principal: Principal, asked: Recall, within: str | None = None, among: Sequence[UUID] | None = None
+        self, principal: Principal, asked: Recall, within: Within | None = None, among: Sequence[UUID] | None = None
     ) -> Recalled:
         """What answers the question best, the best first. That it was recalled is an event that follows the answer;
-        `within` is the session in which it was asked, where that is not the one that is asked about. `among` are the
+        `within` is amid which work it was asked, where the session is not the one that is asked about. `among` are the
         memories that are asked about, where the asker knows: then all of them are put in order, whatever speaks for
         them."""
         started = time.perf_counter()
@@ -143,7 +144,9 @@ class Recaller:
             found, ranked = None, Reranked(await self._newest(principal.scope, asked))
         kept, tokens = _within(ranked.hits, asked.max_tokens)
         recall_id = uuid4()
-        await self._record(principal, asked, within or asked.session_id, recall_id, ranked._replace(hits=kept))
+        await self._record(
+            principal, asked, within or Within(session_id=asked.session_id), recall_id, ranked._replace(hits=kept)
+        )
         times = found and found.question.times
         return Recalled(
             recall_id,
@@ -349,7 +352,7 @@ class Recaller:
     # --- what was recalled --------------------------------------------------------------------------------------------
 
     async def _record(
-        self, principal: Principal, asked: Recall, session_id: str | None, recall_id: UUID, shown: Reranked
+        self, principal: Principal, asked: Recall, within: Within, recall_id: UUID, shown: Reranked
     ) -> None:
         """Behind the answer, which does not wait for a disk."""
         document = {
@@ -359,7 +362,15 @@ class Recaller:
             "agent": asked.agent,
             "hits": [hit.memory_id for hit in shown.hits],
         }
-        event = self._own.event(principal, recall_id, "memory.recalled", asked.agent, session_id)
+        event = self._own.event(
+            principal,
+            recall_id,
+            "memory.recalled",
+            asked.agent,
+            within.session_id,
+            within.parent_event_id,
+            within.trace_id,
+        )
         scores = [RecalledHit(hit.memory_id, hit.score, hit.parts, hit.rerank) for hit in shown.hits]
         by = {} if shown.reranker is None else {"reranker": shown.reranker}
         recalled = own_event(event, document, {"asked": asked, "hits": scores, **by})
