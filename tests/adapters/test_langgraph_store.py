@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid5
 
 import httpx
 import pytest
@@ -22,6 +23,7 @@ from langgraph.store.base import (
     PutOp,
     SearchOp,
 )
+from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from conftest import Server, Workspace
@@ -34,6 +36,7 @@ from whence.errors import InvalidInput, NotFound, SetupError, TooLarge
 from whence.gateway.http import build
 from whence.langgraph import WhenceStore
 from whence.settings import Settings
+from whence.wire import SPAN_NAMESPACE
 
 
 @pytest.fixture
@@ -243,6 +246,9 @@ async def test_filters_compare_as_the_values_are(here: WhenceStore) -> None:
     assert await where({"m": {"deep": {"n": {"$gte": 1}}}}) == {"one"}
     assert await where({"z": None}) == {"one"}
     assert await where({"missing": {"$ne": 1}}) == set()
+    assert await where({"n": {"$lt": 2**80}}) == {"one", "two"}
+    assert await where({"n": {"$gt": -(2**80)}, "s": {"$gte": "b"}}) == {"one"}
+    assert keys(await here.asearch(("d",), query="  ", limit=1)) == ["three"]
 
 
 async def test_without_a_query_the_last_put_comes_first_and_pages_fit_together(here: WhenceStore) -> None:
@@ -440,6 +446,19 @@ async def test_a_graph_keeps_what_it_is_told_across_threads(here: WhenceStore, s
 class Calling(GenericFakeChatModel):
     def bind_tools(self, *_: Any, **__: Any) -> "Calling":
         return self
+
+
+async def test_what_is_stored_amid_a_span_is_caused_by_it(here: WhenceStore, app: App, workspace: Workspace) -> None:
+    with TracerProvider().get_tracer("test").start_as_current_span("step") as span:
+        await here.aput(("n",), "k", {"text": "kept"})
+        await here.asearch(("n",), query="kept")
+    context = span.get_span_context()
+    parent = uuid5(SPAN_NAMESPACE, f"{context.trace_id:032x}:{context.span_id:016x}")
+    await app.behind.settled()
+    events = (await app.ledger.page(workspace.user("ann").scope, 0, 10)).events
+    assert [(event.event_type, event.parent_event_id, event.trace_id) for event in events] == [
+        (kind, parent, f"{context.trace_id:032x}") for kind in ("memory.remembered", "memory.recalled")
+    ]
 
 
 async def test_an_agents_tool_reaches_the_store(here: WhenceStore) -> None:

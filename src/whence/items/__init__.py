@@ -358,7 +358,7 @@ def _check_ops(ops: Sequence[ItemOp]) -> None:
 
 def _check_search(field: str, op: SearchItems) -> None:
     _check_labels(f"{field}.namespace", op.namespace)
-    if op.query:
+    if op.query.strip():
         check_name(f"{field}.query", op.query, MAX_QUERY_CHARACTERS)
         if op.offset + op.limit > MAX_PAGE_MEMORIES:
             raise refused(f"{field}.limit", f"with a query, at most {MAX_PAGE_MEMORIES} together with the offset")

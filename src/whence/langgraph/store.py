@@ -27,7 +27,6 @@ from langgraph.store.base import (
     TTLConfig,
     get_text_at_path,
     tokenize_path,
-    validate_op_namespace,
 )
 
 from whence.client import AsyncWhence, Whence
@@ -160,7 +159,7 @@ class WhenceStore(BaseStore):
         return [self._op(op) for op in ops]
 
     def _op(self, op: Op) -> ItemOp:
-        validate_op_namespace(op)
+        _check_labels(op)
         match op:
             case GetOp():
                 return GetItem(namespace=op.namespace, key=op.key, refresh=op.refresh_ttl)
@@ -202,6 +201,22 @@ class WhenceStore(BaseStore):
             ttl_s=None if op.ttl is None else op.ttl * SECONDS_A_MINUTE,
             subject_id=self._subject(op.namespace) if self._subject is not None else None,
         )
+
+
+def _check_labels(op: Op) -> None:
+    """As the methods of a store do; what comes in a batch has not been through them."""
+    match op:
+        case GetOp() | PutOp():
+            paths = [op.namespace]
+        case SearchOp():
+            paths = [op.namespace_prefix]
+        case ListNamespacesOp():
+            paths = [condition.path for condition in op.match_conditions or ()]
+        case _:
+            paths = []
+    for label in (label for path in paths for label in cast("tuple[object, ...]", path)):
+        if not isinstance(label, str) or not label or "." in label or "\x00" in label:
+            raise InvalidNamespaceError(f"a label is text that is not empty and has no full stop, unlike {label!r}")
 
 
 def _fields(name: str, index: Iterable[str] | Literal[False] | None) -> tuple[str, ...]:
