@@ -245,20 +245,17 @@ class Items:
         outcomes = await self._ledger.record_all(whose.principal.workspace_id, own) if own else []
         done: dict[int, ItemOutcome] = {}
         for (place, event), outcome in zip(events.items(), outcomes, strict=False):
-            put = puts.get(place)
-            if put is None:
-                found = known[place]
-                assert found is not None
-                done[place] = ItemOutcome(memory_id=found.item.memory_id, position=outcome.position)
-                continue
             if outcome.status != "accepted":
                 await self._check_repeat(whose, f"ops[{place}]", event, outcome)
-            memory_id = event.event.event_id
-            done[place] = ItemOutcome(memory_id=memory_id, position=outcome.position, sanitised=put.sanitised or None)
+            put, found = puts.get(place), known[place]
+            # A deletion tells what it has deleted, a put what it has made.
+            told = found.item.memory_id if put is None and found is not None else event.event.event_id
+            taken_out = put.sanitised or None if put is not None else None
+            done[place] = ItemOutcome(memory_id=told, position=outcome.position, sanitised=taken_out)
         return done
 
     async def _check_repeat(self, whose: _Whose, field: str, own: OwnEvent, outcome: Outcome) -> None:
-        """Raises where a put was refused, and not merely sent again."""
+        """Raises where something was refused, and not merely sent again."""
         if outcome.status == "rejected":
             raise not_stored(outcome)
         try:
