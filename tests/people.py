@@ -8,6 +8,7 @@ import zipfile
 from typing import Any
 
 import httpx
+import msgspec
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 
@@ -20,7 +21,19 @@ from whence.identity import Principal
 from whence.langgraph.gateway import CheckpointerGateway, make_tables
 from whence.resources import File, Resources
 from whence.resources.spool import Spool
-from whence.wire import Assemble, Fact, Feedback, NewMessage, Recall, RecallFilters, Remember, Resource
+from whence.wire import (
+    Assemble,
+    DeleteItem,
+    Fact,
+    Feedback,
+    ItemsRequest,
+    NewMessage,
+    PutItem,
+    Recall,
+    RecallFilters,
+    Remember,
+    Resource,
+)
 
 OTHER = "kept-by-bob"
 
@@ -67,6 +80,8 @@ async def live(app: App, workspace: Workspace, who: str, mark: Any) -> None:
     talk = await app.conversations.start(person, f"About {mark()}", [NewMessage(f"Ask {mark()} Moor")])
     await app.conversations.post(person, talk.conversation_id, NewMessage(mark(), "assistant"))
     await keep_checkpoints(app, person, mark)
+    for _ in range(2):
+        await app.items.do(person, items_of(mark))
     for _ in range(3):
         await app.working.put(person.scope, "planner", mark(), mark(), _json({"draft": [mark()]}))
 
@@ -82,6 +97,20 @@ async def keep_checkpoints(app: App, person: Principal, mark: Any) -> None:
         metadata = {"source": "loop", "step": 1, "parents": {}, "said": mark()}
         stored = await saver.aput(config, checkpoint, metadata, {"messages": "1", "name": "1"})
         await saver.aput_writes(stored, [("messages", AIMessage(f"Hello {mark()}")), ("name", mark())], "task-1")
+
+
+def items_of(mark: Any) -> ItemsRequest:
+    """One that is put twice, one that is deleted, one that nothing finds by a question."""
+    namespace = ("people", mark())
+    first = {"namespace": namespace, "key": "k1"}
+    return ItemsRequest(
+        ops=(
+            PutItem(**first, value=msgspec.Raw(_json({"said": mark()})), text=f"Kept {mark()}", ttl_s=86_400),
+            PutItem(namespace=("quiet",), key="k2", value=msgspec.Raw(_json({mark(): 1}))),
+            DeleteItem(namespace=("quiet",), key="k3"),
+            PutItem(namespace=("quiet",), key=mark(), value=msgspec.Raw(b"{}")),
+        )
+    )
 
 
 async def add_document(app: App, workspace: Workspace, who: str, content: bytes, name: str) -> Resource:

@@ -581,6 +581,38 @@ def test_the_tutorial_of_an_agent_does_and_prints_what_it_says(tmp_path: Path) -
             model.terminate()
 
 
+def test_the_tutorial_of_a_langgraph_agent_does_and_prints_what_it_says(reader: Reader) -> None:
+    page = text_of("tutorial/langgraph-agent.md")
+    model, agent, why = blocks(page, "python")
+    first, booked, ids, led_to_it, recalled, explained, origin = blocks(page, "text")
+    changing = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?|#\d+")
+    port = str(free_port())
+    at = at_model(f"http://127.0.0.1:{port}/v1")
+    (make_user,) = [words for words in documented_commands(page) if words[0] == "user"]
+    reader.saved("bob.json", reader.whence(*make_user[:-2]))
+    runs = [shlex.split(line) for line in re.findall(r"python (agent\.py .+)$", page, re.MULTILINE)]
+    with reader.start([sys.executable, reader.saved("model.py", model.replace("8020", port))]) as standing:
+        try:
+            said = [reader.python("agent.py", agent, *prompts, **at) for _, *prompts in runs]
+        finally:
+            standing.terminate()
+    assert "".join(said) == first + booked
+
+    def same(shown: str, *command: str) -> str:
+        told = reader.whence(*command)
+        assert changing.sub("", told) == changing.sub("", shown)
+        return told
+
+    found = reader.python("why.py", why)
+    assert changing.sub("", found) == changing.sub("", ids)
+    by_type = dict(line.split() for line in found.splitlines())
+    same(led_to_it, "lineage", by_type["tool.execute"])
+    hit = re.search(r"memory (\S+)", same(recalled, "explain", by_type["memory.recalled"], "--user", "bob"))
+    assert hit
+    same(explained, "explain", hit[1], "--user", "bob")
+    same(origin, "lineage", hit[1])
+
+
 def test_the_examples_of_graph_events_are_taken(admin: httpx.Client) -> None:
     examples = [json.loads(block) for block in blocks(text_of("reference/graph-events.md"), "json")]
     told = [sample(tool_name=name) for name in ("web_search", "browser.search_v2")]

@@ -25,6 +25,7 @@ from whence.errors import Conflict, DatabaseError, SetupError
 from whence.graph import Graph
 from whence.graph.project import Projector
 from whence.identity import Identity
+from whence.items import Items
 from whence.ledger import Ledger
 from whence.ledger.payloads import installed_kek, tie_to_provider
 from whence.lifecycle.actions import Actions
@@ -66,6 +67,7 @@ class App:
     assembler: Assembler
     chats: Chats
     conversations: Conversations
+    items: Items
     behind: Behind
     distant: Distant
     reembedding: Reembedding
@@ -148,6 +150,7 @@ async def open_app(
                     assembler=Assembler(database, clock, workflows, recaller, behind),
                     chats=Chats(database, ledger, clock, memory, recaller, behind, queue, extractor),
                     conversations=Conversations(database, ledger, clock),
+                    items=Items(database, ledger, clock, memory, recaller),
                     behind=behind,
                     distant=distant,
                     reembedding=Reembedding(database, memory, clock, registry),

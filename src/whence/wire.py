@@ -29,6 +29,10 @@ CONTENT_KEYS = frozenset(
 )
 """The keys of a payload that hold content: those that an `llm.content` event adds to its span's payload."""
 
+SPAN_NAMESPACE = UUID("9cb32658-ee33-4f36-8f21-f575f722b842")
+"""The ids of events of spans are version 5 UUIDs in this namespace of "<trace id>:<span id>", both in lower-case
+hexadecimal digits, so that anybody can work out the id of a span's event."""
+
 EventStatus = Literal["pending", "running", "completed", "failed", "timeout"]
 
 
@@ -254,6 +258,124 @@ class WorkingKeys(msgspec.Struct, frozen=True):
     keys: list[WorkingKey]
     bytes: int
     bytes_left: int
+
+
+Namespace = tuple[str, ...]
+"""Labels, from the outermost to the innermost."""
+
+
+class _ItemOp(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, tag_field="op"
+):
+    """One of the things that can be done with items; `op` says which."""
+
+
+class GetItem(_ItemOp, frozen=True, tag="get"):
+    namespace: Namespace
+    key: str
+    refresh: bool = True
+    """Whether an item with a `ttl_s` lives as long again."""
+
+
+class PutItem(_ItemOp, frozen=True, tag="put"):
+    namespace: Namespace
+    key: str
+    value: msgspec.Raw
+    """A JSON object."""
+    text: str = ""
+    """What a question can find it by; nothing where it is not to be found so."""
+    ttl_s: float | None = None
+    """Seconds until it expires; it never does where this is left out."""
+    subject_id: str | None = None
+    """Whom it is about, if not the user: the person by whose erasure it goes."""
+    memory_id: UUID | None = None
+    """Chosen by the sender, to be able to send again; else it is made here."""
+
+
+class DeleteItem(_ItemOp, frozen=True, tag="delete"):
+    namespace: Namespace
+    key: str
+
+
+class SearchItems(_ItemOp, frozen=True, tag="search"):
+    namespace: Namespace = ()
+    """What the namespaces of items begin with."""
+    query: str = ""
+    """Without one, the newest come first."""
+    filter: dict[str, Any] = {}
+    limit: int = 10
+    offset: int = 0
+    refresh: bool = True
+
+
+class NamespaceMatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    match: Literal["prefix", "suffix"]
+    path: Namespace
+    """`*` is any one label."""
+
+
+class ListNamespaces(_ItemOp, frozen=True, tag="list"):
+    conditions: tuple[NamespaceMatch, ...] = ()
+    max_depth: int | None = None
+    limit: int = 100
+    offset: int = 0
+
+
+ItemOp = GetItem | PutItem | DeleteItem | SearchItems | ListNamespaces
+
+
+class Within(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """Amid which work something is done: what its events are told to belong to."""
+
+    session_id: str | None = None
+    trace_id: str | None = None
+    parent_event_id: UUID | None = None
+
+
+class ItemsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What is read is read before anything is written, and what is written is written together or not at all."""
+
+    ops: tuple[ItemOp, ...]
+    agent: str = "store"
+    user_id: str | None = None
+    """Whose items they are, where an administrator asks; a user's own otherwise."""
+    within: Within | None = None
+
+
+class StoredItem(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The order of the fields is that of the queries."""
+
+    memory_id: UUID
+    """The memory that the last put made."""
+    position: int
+    namespace: Namespace
+    key: str
+    value: msgspec.Raw
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None = None
+    score: float | None = None
+    """How well it answers the query."""
+
+    def decoded(self) -> Any:
+        return msgspec.json.decode(self.value)
+
+
+class ItemOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of one of the things that were to be done."""
+
+    item: StoredItem | None = None
+    items: list[StoredItem] = []
+    namespaces: list[Namespace] = []
+    memory_id: UUID | None = None
+    """Of what was put, or deleted; a put of the same key later in the same request takes its place."""
+    position: int | None = None
+    sanitised: dict[str, int] | None = None
+
+
+class ItemsAnswer(msgspec.Struct, frozen=True):
+    results: list[ItemOutcome]
+    """In the order of what was asked."""
 
 
 class Workflow(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,13 +6,16 @@ import uuid
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from conftest import Server, Workspace
 from whence import AsyncWhence, Whence
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound, Unauthenticated, Unavailable, WhenceError
+from whence.wire import DeleteItem, PutItem
 
 NOTE: dict[str, Any] = {"agent": "gateway", "tier": "persistent", "kind": "semantic"}
+KEPT: dict[str, Any] = {"namespace": ("n",), "key": "k"}
 PLACE = {"event_type": "tool.execute", "session_id": "s1", "trace_id": "t1"}
 
 
@@ -117,15 +120,16 @@ async def test_a_lost_answer_to_what_has_an_id_is_asked_for_again_and_stored_onc
         lambda: client.remember_all([{**NOTE, "text": "Ann likes cake"}]),
         lambda: client.append(**PLACE),
         lambda: client.append_all([PLACE, PLACE]),
+        lambda: client.items([PutItem(**KEPT, value=msgspec.Raw(b"{}"))]),
     ):
         network.seen.clear()
         network.lose_answers = 2
         await act()
         assert len(network.seen) == 3
-    assert [memory.text for memory in (await ann.memories()).memories] == ["Ann likes cake", "Ann likes tea"]
-    assert [memory.told_count for memory in (await ann.memories()).memories] == [1, 1]
+    assert [memory.text for memory in (await ann.memories()).memories] == ["", "Ann likes cake", "Ann likes tea"]
+    assert [memory.told_count for memory in (await ann.memories()).memories] == [1, 1, 1]
     kinds = [event.event_type for event in (await ann.events()).events]
-    assert kinds == ["memory.remembered"] * 2 + ["tool.execute"] * 3
+    assert kinds == ["memory.remembered"] * 2 + ["tool.execute"] * 3 + ["memory.remembered"]
 
 
 async def test_an_episode_and_the_end_of_its_run_are_stored_once(
@@ -148,6 +152,7 @@ async def test_what_would_happen_twice_is_not_sent_twice(opened: Any, ann_key: s
         lambda: client.recall(),
         lambda: client.select_workflow("gateway", "triage"),
         lambda: client.delete_working("a", "i", "k"),
+        lambda: client.items([DeleteItem(**KEPT)]),
     ):
         network.seen.clear()
         network.lose_answers = 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from conftest import Workspace
 from samples import event
@@ -189,6 +190,22 @@ async def test_working_memory_keeps_any_json_under_any_name(ann: Any) -> None:
     await ann.delete_working(*place)
     with pytest.raises(NotFound):
         await ann.working(*place)
+
+
+async def test_items_are_put_found_and_deleted_in_one_request_each(ann: Any) -> None:
+    place: dict[str, Any] = {"namespace": ("people", "bob"), "key": "likes"}
+    within = wire.Within(session_id="s1")
+    likes = wire.PutItem(**place, value=Raw(b'{"is": "tea"}'), text="tea")
+    (stored,) = (await ann.items([likes], within=within)).results
+    answer = await ann.items([wire.GetItem(**place), wire.SearchItems(query="tea"), wire.ListNamespaces()])
+    one, several, names = answer.results
+    assert (one.item.memory_id, one.item.decoded()) == (stored.memory_id, {"is": "tea"})
+    assert [item.score is None for item in several.items] == [False]
+    assert names.namespaces == [("people", "bob")]
+    await ann.items([wire.DeleteItem(**place)], agent="another")
+    (gone,) = (await ann.items([wire.DeleteItem(**place)])).results
+    assert gone.memory_id == stored.memory_id
+    assert (await ann.items([wire.GetItem(**place)])).results[0].item is None
 
 
 async def test_a_run_has_episodes_and_an_end(ann: Any) -> None:

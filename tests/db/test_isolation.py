@@ -5,6 +5,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from msgspec import Raw
 from psycopg import Connection, sql
 
 from conftest import Workspace
@@ -14,15 +15,15 @@ from whence import db
 from whence.app import App
 from whence.checkpoints import thread_name
 from whence.errors import Unavailable
-from whence.wire import NewMessage, Recall, Remember
+from whence.wire import ItemsRequest, NewMessage, PutItem, Recall, Remember
 
 # Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
 SHARED_ROWS = {
-    "memories", "memory_index", "memory_vectors", "memory_sources", "runs", "workflows", "action_cites",
+    "items", "memories", "memory_index", "memory_vectors", "memory_sources", "runs", "workflows", "action_cites",
     "memory_tellings", "retention_states", "sessions", "conversations", "conversation_messages",
 }  # fmt: skip
 DERIVED = (
-    "graph_", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures", "resource",
+    "graph_", "items", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures", "resource",
     "conversation",
 )  # fmt: skip
 VIEWS = {"retention_states"}
@@ -89,6 +90,10 @@ async def fill(app: App, workspace: Workspace) -> UUID:
     await app.threads.keys(workspace.workspace_id, "ann", make=True)
     async with app.database.transaction(workspace.user("ann").scope) as tx:
         await app.threads.touching(thread_name(workspace.workspace_id, "ann", "t1"), None, None).execute(tx)
+    for agent in ("store", "sdr"):
+        value = Raw(b'{"text": "Bob Stone"}')
+        kept = PutItem(namespace=("people",), key="bob", value=value, text="Bob Stone")
+        await app.items.do(workspace.user("ann"), ItemsRequest(ops=(kept,), agent=agent))
     await add_document(app, workspace, "ann", b"Said by Bob Stone", "a.txt")
     await leave_document(app, workspace, "ann", b"To be read: Bob Stone", "b.txt")
     shown, _ = await app.conversations.publish(workspace.admin, "welcome", [NewMessage("Ask Bob Stone")])

@@ -4,6 +4,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec import Raw
 from psycopg import Connection
 
 from conftest import Workspace
@@ -11,7 +12,7 @@ from whence.app import App
 from whence.errors import Conflict, WhenceError
 from whence.identity import Principal
 from whence.memory.rebuild import rebuild
-from whence.wire import Fact, Recall, Remember
+from whence.wire import DeleteItem, Fact, GetItem, ItemsRequest, PutItem, Recall, Remember
 
 
 async def tried(app: App, who: Principal, agent: str, dice: random.Random) -> None:
@@ -21,6 +22,14 @@ async def tried(app: App, who: Principal, agent: str, dice: random.Random) -> No
         await app.workflows.record_outcome(who, selection.selection_id, dice.random())
     if dice.random() < 0.3:
         await app.workflows.retire(who, added.workflow_id)
+
+
+async def kept(app: App, who: Principal, agent: str, dice: random.Random) -> None:
+    where = {"namespace": (dice.choice("ab"),), "key": dice.choice("xy")}
+    text, ttl_s = dice.choice(["", "some words"]), dice.choice([None, 60, 86_400.5])
+    value = Raw(b'{"n": %d}' % dice.randrange(9))
+    ops = [PutItem(**where, value=value, text=text, ttl_s=ttl_s), DeleteItem(**where), GetItem(**where)]
+    await app.items.do(who, ItemsRequest(ops=tuple(dice.sample(ops, 2)), agent=agent))
 
 
 async def lived(app: App, workspace: Workspace, seed: int, steps: int = 60) -> None:
@@ -34,7 +43,9 @@ async def lived(app: App, workspace: Workspace, seed: int, steps: int = 60) -> N
         place = dice.choice(["Rome", "Oslo", "Bern"])
         valid_at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=dice.randrange(50))
         try:
-            match dice.randrange(10):
+            match dice.randrange(11):
+                case 10:
+                    await kept(app, who, agent, dice)
                 case 0 | 1:
                     fact = Fact(dice.choice(["Ann", "Bob"]), "lives in", place, dice.random())
                     request = Remember(

@@ -18,7 +18,7 @@ import httpx
 import msgspec
 
 from whence.errors import FieldError, InvalidInput, Unavailable, WhenceError
-from whence.wire import Problem, Remember, StoredEvent
+from whence.wire import DeleteItem, ItemOp, Problem, PutItem, Remember, StoredEvent
 
 DEFAULT_URL = "http://127.0.0.1:8010"
 TIMEOUT_SECONDS = 30.0
@@ -163,12 +163,18 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
     try:
         encoded = msgspec.json.encode(body)
     except UnicodeEncodeError:
-        _check_sendable("", msgspec.to_builtins(body))
+        _check_sendable("", msgspec.to_builtins(body, enc_hook=_is_json))
         raise
     # A number that is none would have become null, so where there is no null there is no need to look.
     if b"null" in encoded:
-        _check_sendable("", msgspec.to_builtins(body))
+        _check_sendable("", msgspec.to_builtins(body, enc_hook=_is_json))
     return encoded
+
+
+def _is_json(value: object) -> None:
+    """What was written as JSON before has nothing in it that JSON cannot say."""
+    if not isinstance(value, msgspec.Raw):
+        raise NotImplementedError(f"{type(value).__name__} is nothing that JSON can say")
 
 
 def _check_sendable(place: str, value: Any) -> None:
@@ -219,6 +225,18 @@ def each_with_memory_id(memories: Iterable[Mapping[str, Any] | Remember]) -> lis
         else with_memory_id(memory)
         for memory in memories
     ]
+
+
+def each_put_with_id(ops: Iterable[ItemOp]) -> list[ItemOp]:
+    """What is put can be sent again: with an id of ours, a repeat is not a second put."""
+    return [
+        msgspec.structs.replace(op, memory_id=op.memory_id or uuid4()) if isinstance(op, PutItem) else op for op in ops
+    ]
+
+
+def may_repeat(ops: Sequence[ItemOp]) -> bool:
+    """A deletion that is sent again might delete what somebody has put since."""
+    return not any(isinstance(op, DeleteItem) for op in ops)
 
 
 # To whom, and who asks

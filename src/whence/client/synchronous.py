@@ -29,10 +29,12 @@ from whence.client.calls import (
     base_of,
     check_open,
     delete,
+    each_put_with_id,
     each_with_memory_id,
     ended_early,
     failure_of,
     given,
+    may_repeat,
     new_file,
     post,
     put,
@@ -90,6 +92,8 @@ from whence.wire import (
     Flushed,
     Health,
     InclusionProof,
+    ItemOp,
+    ItemsAnswer,
     MemoryPage,
     MemoryRetention,
     Message,
@@ -114,6 +118,7 @@ from whence.wire import (
     StoredEvent,
     StoredMemory,
     UserMade,
+    Within,
     Workflow,
     WorkflowOutcome,
     WorkflowPage,
@@ -403,6 +408,21 @@ class Whence:
     def working_keys(self, agent: str, instance: str) -> WorkingKeys:
         """The keys of an instance, with their sizes."""
         return self._send(read(at("/v1/working/{}/{}", agent, instance), WorkingKeys))
+
+    # Items
+
+    def items(
+        self,
+        ops: Iterable[ItemOp],
+        *,
+        agent: str | None = None,
+        user_id: str | None = None,
+        within: Within | None = None,
+    ) -> ItemsAnswer:
+        """Does 1 to 1,000 things with items, in one request: reads first, then all writes together or none of them."""
+        asked = each_put_with_id(ops)
+        body = given({"agent": agent, "user_id": user_id, "within": within}, ops=asked)
+        return self._send(post("/v1/items", ItemsAnswer, body, repeatable=may_repeat(asked)))
 
     # Runs
 

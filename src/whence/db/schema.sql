@@ -52,7 +52,9 @@ CREATE TYPE whence.remembered AS (
 	vector_to integer,
 	support integer,
 	speaker text,
-	role text
+	role text,
+	item jsonb,
+	ttl_s double precision
 );
 
 ALTER TYPE whence.remembered OWNER TO whence_owner;
@@ -107,6 +109,16 @@ BEGIN
 END $$;
 
 ALTER FUNCTION whence.drop_checkpoints() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.drop_item() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    DELETE FROM whence.items i WHERE i.workspace_id = OLD.workspace_id AND i.memory_id = OLD.memory_id;
+    RETURN NULL;
+END $$;
+
+ALTER FUNCTION whence.drop_item() OWNER TO whence_owner;
 
 CREATE FUNCTION whence.drop_location() RETURNS trigger
     LANGUAGE plpgsql
@@ -420,6 +432,24 @@ END $$;
 
 ALTER FUNCTION whence.effect_record_action(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_renew_items(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    WITH renewed AS (
+        UPDATE whence.memories m SET invalid_at = at + make_interval(secs => r.ttl_s), invalidated_at = at
+        FROM jsonb_to_recordset(document->'renewed') r (memory_id uuid, ttl_s double precision)
+        WHERE m.workspace_id = in_workspace AND m.memory_id = r.memory_id AND m.invalidated_by IS NULL
+          AND m.invalid_at > at AND m.deleted_at IS NULL
+        RETURNING m.memory_id, m.invalid_at
+    )
+    UPDATE whence.items i SET expires_at = r.invalid_at FROM renewed r
+    WHERE i.workspace_id = in_workspace AND i.memory_id = r.memory_id;
+    RETURN '{}';
+END $$;
+
+ALTER FUNCTION whence.effect_renew_items(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_retire_conversations(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -504,6 +534,7 @@ ALTER FUNCTION whence.erase_rows(in_workspace text, in_subject text, subject_has
 CREATE FUNCTION whence.erasure_tables() RETURNS TABLE(name text, id text, meant text)
     LANGUAGE sql IMMUTABLE
     AS $_$ VALUES 
+    ('items', 't.memory_id::text', 't.memory_id = ANY ($3)'),
     ('threads', 'encode(sha256(convert_to(t.thread_id, ''UTF8'')), ''hex'')', 't.user_id = $2 AND t.created_at <= $6'),
     ('thread_keys', 't.key_id::text', 't.user_id = $2 AND t.created_at <= $6'),
     ('conversation_messages', 't.conversation_id || '' '' || t.place', 't.conversation_id = ANY ($3)'),
@@ -777,6 +808,28 @@ $$;
 
 ALTER FUNCTION whence.is_held(in_workspace text, id uuid) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.item_compares(one jsonb, sign text, other jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    SELECT CASE sign
+        WHEN '$eq' THEN one = other
+        WHEN '$ne' THEN one <> other
+        ELSE jsonb_typeof(one) = jsonb_typeof(other) AND CASE WHEN jsonb_typeof(one) = 'string' THEN CASE sign
+            WHEN '$gt' THEN (one #>> '{}') COLLATE "C" > (other #>> '{}') COLLATE "C"
+            WHEN '$gte' THEN (one #>> '{}') COLLATE "C" >= (other #>> '{}') COLLATE "C"
+            WHEN '$lt' THEN (one #>> '{}') COLLATE "C" < (other #>> '{}') COLLATE "C"
+            WHEN '$lte' THEN (one #>> '{}') COLLATE "C" <= (other #>> '{}') COLLATE "C"
+        END ELSE CASE sign
+            WHEN '$gt' THEN one > other
+            WHEN '$gte' THEN one >= other
+            WHEN '$lt' THEN one < other
+            WHEN '$lte' THEN one <= other
+        END END
+    END;
+$_$;
+
+ALTER FUNCTION whence.item_compares(one jsonb, sign text, other jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) RETURNS TABLE(job_id bigint, job text, workspace_id text, status text, attempts integer, queued_at timestamp with time zone, scheduled_at timestamp with time zone, started_at timestamp with time zone, ended_at timestamp with time zone, error text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'whence_jobs', 'pg_temp'
@@ -971,6 +1024,81 @@ CREATE FUNCTION whence.memory_remember(in_workspace text, m whence.remembered, a
     LANGUAGE plpgsql
     AS $$
 DECLARE
+    came_of constant jsonb := whence.memory_remember_text(in_workspace, m, at_position);
+    until constant timestamptz := m.recorded_at + make_interval(secs => m.ttl_s);
+BEGIN
+    IF until IS NOT NULL THEN
+        UPDATE whence.memories o SET invalid_at = until, invalidated_at = m.recorded_at
+        WHERE o.workspace_id = in_workspace AND o.memory_id = m.event_id;
+    END IF;
+    IF m.item IS NOT NULL THEN
+        INSERT INTO whence.items AS i (workspace_id, memory_id, position, user_id, agent, conflict_key, namespace, path,
+            key, value, searched, created_at, updated_at, ttl_s, expires_at)
+        SELECT in_workspace, m.event_id, at_position, m.user_id, m.agent, m.conflict_key, n.labels,
+            array_to_string(n.labels, '.') || '.', m.item->>'key', m.item->'value', m.body <> '',
+            coalesce((m.item->>'created_at')::timestamptz, m.recorded_at), m.recorded_at, m.ttl_s, until
+        FROM (SELECT ARRAY(SELECT jsonb_array_elements_text(m.item->'namespace')) AS labels) n
+        ON CONFLICT (workspace_id, owner, agent, conflict_key) DO UPDATE SET
+            memory_id = excluded.memory_id, position = excluded.position, value = excluded.value,
+            searched = excluded.searched, created_at = excluded.created_at, updated_at = excluded.updated_at,
+            ttl_s = excluded.ttl_s, expires_at = excluded.expires_at;
+    END IF;
+    RETURN came_of;
+END $$;
+
+ALTER FUNCTION whence.memory_remember(in_workspace text, m whence.remembered, at_position bigint) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    done bigint[];
+BEGIN
+    WITH given AS MATERIALIZED (
+        SELECT r.*, start + r.place AS at_position, coalesce(r.recorded_at, in_recorded_at) AS at
+        FROM jsonb_populate_recordset(NULL::whence.remembered, documents) r
+        WHERE r.effect = 'remember' AND r.conflict_key IS NULL AND r.run_id IS NULL
+    ), stored AS (
+        INSERT INTO whence.memories (
+            workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
+            interaction_id, world_id_context, body, body_hash, fact_subject, fact_predicate, fact_object, confidence,
+            importance, valid_at, recorded_at, sanitised, speaker, role
+        )
+        SELECT in_workspace, event_id, at_position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
+            interaction_id, world_id_context, body, decode(body_hash, 'hex'), fact_subject, fact_predicate, fact_object,
+            confidence, importance, coalesce(valid_at, at), at, sanitised, speaker, role
+        FROM given
+        ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
+            WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
+                AND deleted_at IS NULL AND archived_at IS NULL
+            DO NOTHING
+        RETURNING memory_id
+    ), plain AS MATERIALIZED (
+        SELECT * FROM given WHERE event_id = ANY (ARRAY(SELECT memory_id FROM stored))
+    ), told AS (
+        INSERT INTO whence.memory_sources (
+            workspace_id, memory_id, source, role, position, event_id, user_id, said_by, confidence, told_at,
+            byte_from, byte_to
+        )
+        SELECT in_workspace, event_id, s->>'source', s->>'role', at_position, event_id, user_id, said_by, confidence, at,
+            (s->>'byte_from')::integer, (s->>'byte_to')::integer
+        FROM plain, jsonb_array_elements(sources) s
+        ON CONFLICT DO NOTHING
+    ), embedded AS (
+        INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
+        SELECT in_workspace, event_id, user_id, embedder, components[vector_from:vector_to]::halfvec
+        FROM plain WHERE embedder IS NOT NULL
+    )
+    SELECT coalesce(array_agg(p.place), '{}') INTO done FROM plain p;
+    RETURN done;
+END $$;
+
+ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.memory_remember_text(in_workspace text, m whence.remembered, at_position bigint) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
     in_owner constant text := coalesce(m.user_id, '');
     in_anchor constant text := CASE m.tier WHEN 'interaction' THEN m.interaction_id WHEN 'session' THEN m.session_id ELSE '' END;
     same uuid;
@@ -1083,60 +1211,25 @@ BEGIN
         'episodes', counted);
 END $$;
 
-ALTER FUNCTION whence.memory_remember(in_workspace text, m whence.remembered, at_position bigint) OWNER TO whence_owner;
-
-CREATE FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) RETURNS bigint[]
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    done bigint[];
-BEGIN
-    WITH given AS MATERIALIZED (
-        SELECT r.*, start + r.place AS at_position, coalesce(r.recorded_at, in_recorded_at) AS at
-        FROM jsonb_populate_recordset(NULL::whence.remembered, documents) r
-        WHERE r.effect = 'remember' AND r.conflict_key IS NULL AND r.run_id IS NULL
-    ), stored AS (
-        INSERT INTO whence.memories (
-            workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
-            interaction_id, world_id_context, body, body_hash, fact_subject, fact_predicate, fact_object, confidence,
-            importance, valid_at, recorded_at, sanitised, speaker, role
-        )
-        SELECT in_workspace, event_id, at_position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
-            interaction_id, world_id_context, body, decode(body_hash, 'hex'), fact_subject, fact_predicate, fact_object,
-            confidence, importance, coalesce(valid_at, at), at, sanitised, speaker, role
-        FROM given
-        ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
-            WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
-                AND deleted_at IS NULL AND archived_at IS NULL
-            DO NOTHING
-        RETURNING memory_id
-    ), plain AS MATERIALIZED (
-        SELECT * FROM given WHERE event_id = ANY (ARRAY(SELECT memory_id FROM stored))
-    ), told AS (
-        INSERT INTO whence.memory_sources (
-            workspace_id, memory_id, source, role, position, event_id, user_id, said_by, confidence, told_at,
-            byte_from, byte_to
-        )
-        SELECT in_workspace, event_id, s->>'source', s->>'role', at_position, event_id, user_id, said_by, confidence, at,
-            (s->>'byte_from')::integer, (s->>'byte_to')::integer
-        FROM plain, jsonb_array_elements(sources) s
-        ON CONFLICT DO NOTHING
-    ), embedded AS (
-        INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
-        SELECT in_workspace, event_id, user_id, embedder, components[vector_from:vector_to]::halfvec
-        FROM plain WHERE embedder IS NOT NULL
-    )
-    SELECT coalesce(array_agg(p.place), '{}') INTO done FROM plain p;
-    RETURN done;
-END $$;
-
-ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) OWNER TO whence_owner;
+ALTER FUNCTION whence.memory_remember_text(in_workspace text, m whence.remembered, at_position bigint) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.memory_tables() RETURNS text[]
     LANGUAGE sql IMMUTABLE
-    AS $$ SELECT '{memories,memory_vectors,memory_sources,recalls,recall_hits,runs,canon_rules,memory_counts,workflows,workflow_selections,sessions,actions,action_cites,memory_tellings,erasures,resources,resource_chunks,conversation_messages,conversations}'::text[]; $$;
+    AS $$ SELECT '{memories,memory_vectors,memory_sources,recalls,recall_hits,runs,canon_rules,memory_counts,workflows,workflow_selections,sessions,actions,action_cites,memory_tellings,erasures,resources,resource_chunks,conversation_messages,conversations,items}'::text[]; $$;
 
 ALTER FUNCTION whence.memory_tables() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.namespace_matches(namespace text[], match text, labels text[]) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT cardinality(labels) <= cardinality(namespace) AND NOT EXISTS (
+        SELECT FROM unnest(labels) WITH ORDINALITY l (label, place)
+        WHERE l.label <> '*' AND l.label <> namespace[l.place::integer
+            + CASE match WHEN 'suffix' THEN cardinality(namespace) - cardinality(labels) ELSE 0 END]
+    );
+$$;
+
+ALTER FUNCTION whence.namespace_matches(namespace text[], match text, labels text[]) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.note_telling() RETURNS trigger
     LANGUAGE plpgsql
@@ -1716,6 +1809,38 @@ CREATE TABLE whence.installation (
 ALTER TABLE whence.installation OWNER TO whence_owner;
 
 COMMENT ON COLUMN whence.installation.kek_id IS 'Names the key-encryption key that wraps the subject keys; never the key.';
+
+CREATE TABLE whence.items (
+    workspace_id text NOT NULL,
+    memory_id uuid NOT NULL,
+    "position" bigint NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    agent text NOT NULL,
+    conflict_key text NOT NULL,
+    namespace text[] NOT NULL,
+    path text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL,
+    value jsonb NOT NULL,
+    searched boolean NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    ttl_s double precision,
+    expires_at timestamp with time zone,
+    CONSTRAINT items_expire_by_ttl CHECK (((ttl_s IS NULL) = (expires_at IS NULL)))
+);
+
+ALTER TABLE ONLY whence.items FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.items OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.items.memory_id IS 'The memory that the last put made: the id of its event.';
+
+COMMENT ON COLUMN whence.items.conflict_key IS 'As in memories: the namespace and the key, hashed.';
+
+COMMENT ON COLUMN whence.items.searched IS 'Whether its memory has a text that a question can find.';
+
+COMMENT ON COLUMN whence.items.expires_at IS 'From this time on nobody sees it. The same as invalid_at of its memory.';
 
 CREATE TABLE whence.library_migrations (
     library text NOT NULL,
@@ -2395,6 +2520,12 @@ ALTER TABLE ONLY whence.graph_waiting
 ALTER TABLE ONLY whence.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_row);
 
+ALTER TABLE ONLY whence.items
+    ADD CONSTRAINT items_memory UNIQUE (workspace_id, memory_id);
+
+ALTER TABLE ONLY whence.items
+    ADD CONSTRAINT items_pkey PRIMARY KEY (workspace_id, owner, agent, conflict_key);
+
 ALTER TABLE ONLY whence.library_migrations
     ADD CONSTRAINT library_migrations_pkey PRIMARY KEY (library, name);
 
@@ -2526,6 +2657,8 @@ CREATE INDEX graph_vectors_by_owner ON whence.graph_vectors USING btree (workspa
 
 CREATE INDEX graph_vectors_by_subject ON whence.graph_vectors USING btree (workspace_id, build, owner, subject_id, ((node | (0)::bigint)));
 
+CREATE INDEX items_by_path ON whence.items USING btree (owner, workspace_id, agent, path);
+
 CREATE INDEX memories_archived ON whence.memories USING btree (archived_at, workspace_id) WHERE ((archived_at IS NOT NULL) AND (deleted_at IS NULL));
 
 CREATE INDEX memories_by_age ON whence.memories USING btree (profile, kind, workspace_id, recorded_at) WHERE ((tier = 'persistent'::text) AND (deleted_at IS NULL) AND (recorded_at > '-infinity'::timestamp with time zone));
@@ -2605,6 +2738,10 @@ CREATE UNIQUE INDEX workflows_one_name ON whence.workflows USING btree (workspac
 CREATE INDEX working_memory_by_expiry ON whence.working_memory USING btree (workspace_id, expires_at);
 
 CREATE TRIGGER memories_canon BEFORE INSERT OR UPDATE OF body, fact_object, kind, world_id_context, workspace_id ON whence.memories FOR EACH ROW WHEN (((new.kind = 'semantic'::text) AND (new.world_id_context IS NOT NULL) AND (GREATEST(length(new.body), length(new.fact_object)) >= 100) AND ((new.workspace_id = current_setting('app.workspace_id'::text, true)) OR (NOT row_security_active('whence.memories'::text))))) EXECUTE FUNCTION whence.guard_canon();
+
+CREATE TRIGGER memories_item AFTER UPDATE OF deleted_at, superseded_at, archived_at, stripped_at ON whence.memories FOR EACH ROW WHEN (((old.kind = 'semantic'::text) AND (old.conflict_key IS NOT NULL) AND (COALESCE(new.deleted_at, new.superseded_at, new.archived_at, new.stripped_at) IS NOT NULL))) EXECUTE FUNCTION whence.drop_item();
+
+CREATE TRIGGER memories_item_removed AFTER DELETE ON whence.memories FOR EACH ROW WHEN (((old.kind = 'semantic'::text) AND (old.conflict_key IS NOT NULL))) EXECUTE FUNCTION whence.drop_item();
 
 CREATE TRIGGER memories_location AFTER UPDATE OF stripped_at ON whence.memories FOR EACH ROW WHEN (((old.role = 'document'::text) AND (new.stripped_at IS NOT NULL))) EXECUTE FUNCTION whence.drop_location();
 
@@ -2751,6 +2888,12 @@ ALTER TABLE whence.graph_waiting ENABLE ROW LEVEL SECURITY;
 CREATE POLICY graph_waiting_of_user ON whence.graph_waiting TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND (user_id = current_setting('app.user_id'::text, true))));
 
 CREATE POLICY graph_waiting_of_workspace ON whence.graph_waiting TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
+
+ALTER TABLE whence.items ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY items_of_user ON whence.items FOR SELECT TO whence_app USING (((workspace_id = current_setting('app.workspace_id'::text, true)) AND ((user_id = current_setting('app.user_id'::text, true)) OR ((user_id IS NULL) AND (current_setting('app.user_id'::text, true) <> ''::text)))));
+
+CREATE POLICY items_of_workspace ON whence.items TO whence_workspace USING ((workspace_id = current_setting('app.workspace_id'::text, true)));
 
 ALTER TABLE whence.memories ENABLE ROW LEVEL SECURITY;
 
@@ -2993,6 +3136,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.graph_waiting TO whence_worksp
 GRANT SELECT ON TABLE whence.graph_waiting TO whence_app;
 
 GRANT SELECT,INSERT ON TABLE whence.installation TO whence_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.items TO whence_workspace;
+GRANT SELECT ON TABLE whence.items TO whence_app;
 
 GRANT SELECT ON TABLE whence.library_migrations TO whence_app;
 

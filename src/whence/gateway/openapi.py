@@ -30,7 +30,7 @@ from whence.gateway.forms import FILE, FORM
 from whence.gateway.problems import PROBLEM_JSON
 from whence.ledger.events import MAX_BATCH_EVENTS
 from whence.memory import MAX_BATCH_MEMORIES
-from whence.wire import Assemble, Event, Feedback, NewMessage, Problem, Recall, Remember
+from whence.wire import Assemble, Event, Feedback, ItemsRequest, NewMessage, Problem, Recall, Remember
 
 Document = dict[str, Any]
 
@@ -65,6 +65,7 @@ _BODIES: dict[tuple[str, str], type] = {
     ("post", "/v1/recall"): Recall,
     ("post", "/v1/recalls/{recall_id}/feedback"): Feedback,
     ("post", "/v1/assemble"): Assemble,
+    ("post", "/v1/items"): ItemsRequest,
     ("post", "/v1/runs"): memories.StartRun,
     ("post", "/v1/runs/{run_id}/episodes"): memories.Episode,
     ("post", "/v1/runs/{run_id}/complete"): memories.Output,
@@ -155,7 +156,7 @@ _FOR_ADMINISTRATORS = frozenset(
     }
 )
 _CONFLICTS = re.compile(
-    r"/memories/(add|override)|/v1/(events|memories|workflows|workflows/outcomes|runs/\{run_id\}/.+)|.+/proof"
+    r"/memories/(add|override)|/v1/(events|items|memories|workflows|workflows/outcomes|runs/\{run_id\}/.+)|.+/proof"
     r"|/v1/conversations(/\{conversation_id\}/messages)?"
 )
 

@@ -1,14 +1,16 @@
-"""LangGraph on Whence: checkpoints that belong to somebody. Needs the extra `langgraph`.
+"""LangGraph on Whence: checkpoints that belong to somebody, and a store whose items are memories. Needs the extra
+`langgraph`.
 
-What a name needs is imported when it is asked for.
+What a name needs is imported when it is asked for: the store is the agent's side, the checkpoints are the server's.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whence.langgraph.gateway import CheckpointerGateway
+    from whence.langgraph.store import WhenceStore
 
-__all__ = ["CheckpointerGateway"]
+__all__ = ["CheckpointerGateway", "WhenceStore"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from whence.langgraph.gateway import CheckpointerGateway  # noqa: PLC0415
 
         return CheckpointerGateway
+    if name == "WhenceStore":
+        from whence.langgraph.store import WhenceStore  # noqa: PLC0415
+
+        return WhenceStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,6 +35,7 @@ OWN_TYPES = frozenset(
         "memory.flushed",
         "memory.recalled",
         "memory.feedback",
+        "memory.items_renewed",
         "memory.run_started",
         "memory.run_ended",
         "memory.rule_set",

@@ -37,6 +37,7 @@ _encode = msgspec.json.Encoder().encode
 # Rows that an event of the subject's made, found by its id.
 _BY_EVENT = {
     "memories.jsonl": "export_memories",
+    "items.jsonl": "export_items",
     "resources.jsonl": "export_resources",
     "conversations.jsonl": "export_conversations",
     "recalls.jsonl": "export_recalls",

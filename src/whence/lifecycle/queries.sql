@@ -514,6 +514,11 @@ SELECT ((to_jsonb(m) - ARRAY['workspace_id', 'owner', 'anchor', 'body_hash', 'ob
 FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(event_ids)s::uuid[]) ORDER BY m.position;
 
+-- name: export_items
+-- What holds now; what was there before is in the payloads of events.
+SELECT (to_jsonb(i) - ARRAY['workspace_id', 'owner', 'conflict_key', 'path'])::text FROM whence.items i
+WHERE i.workspace_id = %(workspace_id)s AND i.memory_id = ANY (%(event_ids)s::uuid[]) ORDER BY i.position;
+
 -- name: export_resources
 SELECT (to_jsonb(r) - 'workspace_id')::text FROM whence.resources r
 WHERE r.workspace_id = %(workspace_id)s AND r.resource_id = ANY (%(event_ids)s::uuid[]) ORDER BY r.position;

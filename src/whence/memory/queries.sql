@@ -23,6 +23,8 @@ m.deleted_at IS NULL AND m.valid_at <= %(as_of)s::timestamptz
     AND (m.superseded_at IS NULL OR m.superseded_at > %(as_of)s::timestamptz)
   ELSE
     m.recorded_at <= %(known_at)s::timestamptz
+    -- Nothing came after what ends by itself: when it is to end is known from the first.
+    AND (m.invalidated_by IS NOT NULL OR m.invalid_at IS NULL OR m.invalid_at > %(as_of)s::timestamptz)
     AND (m.superseded_at IS NULL OR m.superseded_at > least(%(as_of)s::timestamptz, %(known_at)s::timestamptz))
     AND (m.conflict_key IS NULL OR m.kind <> 'semantic' OR NOT EXISTS (
         SELECT 1 FROM whence.memories n

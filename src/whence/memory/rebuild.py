@@ -126,7 +126,7 @@ class _Replay:
             payload = msgspec.json.decode(content.body)
             document = payload["memory"]
             vector = vector_in(payload)
-            if document["effect"] == "remember" and vector is None:
+            if document["effect"] == "remember" and vector is None and document["body"]:
                 texts[len(effects)] = document["body"]
             effects.append((content.position, _effect(document, recorded[content.position], content.event_id, vector)))
         for place, vector in (await self._vectors(effects, texts)).items():

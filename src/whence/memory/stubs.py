@@ -28,7 +28,7 @@ STUB_EVENTS = 100
 """Events of retention that are read at once."""
 
 _SQL = load("whence.memory")
-_CONTENT: Final = ("body", "conflict_key", "fact_object", "fact_predicate", "fact_subject", "object_key")
+_CONTENT: Final = ("body", "conflict_key", "fact_object", "fact_predicate", "fact_subject", "item", "object_key")
 
 
 def stub_of(document: dict[str, Any], memory_id: UUID, disposal: Disposal, beside: UUID) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc
     idle_days: int | None = None
     importance: float
     interaction_id: str | None = None
+    item: dict[str, Any] | None = None
     kind: str
     object_key: str | None = None
     profile: str
@@ -73,6 +74,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc
     subject_id: str
     support: int | None = None
     tier: str
+    ttl_s: float | None = None
     user_id: str | None = None
     valid_at: datetime | None = None
     world_id_context: str | None = None

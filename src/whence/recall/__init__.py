@@ -50,6 +50,7 @@ from whence.wire import (
     RecallMeta,
     RecallRecord,
     StoredMemory,
+    Within,
 )
 
 MAX_QUERY_CHARACTERS = 200_000
@@ -112,18 +113,24 @@ class Recaller:
 
     # --- recall -----------------------------------------------------------------------------------------------------
 
-    async def recall(self, principal: Principal, asked: Recall, within: str | None = None) -> Recalled:
+    async def recall(
+        self, principal: Principal, asked: Recall, within: Within | None = None, among: Sequence[UUID] | None = None
+    ) -> Recalled:
         """What answers the question best, the best first. That it was recalled is an event that follows the answer;
-        `within` is the session in which it was asked, where that is not the one that is asked about."""
+        `within` is amid which work it was asked, where the session is not the one that is asked about. `among` are the
+        memories that are asked about, where the asker knows: then all of them are put in order, whatever speaks for
+        them."""
         started = time.perf_counter()
         check(asked)
         if _is_question(asked):
-            found, ranked = await self._answered(principal.scope, asked)
+            found, ranked = await self._answered(principal.scope, asked, among)
         else:
             found, ranked = None, Reranked(await self._newest(principal.scope, asked))
         kept, tokens = within_budget(ranked.hits, asked.max_tokens)
         recall_id = uuid4()
-        await self._record(principal, asked, within or asked.session_id, recall_id, ranked._replace(hits=kept))
+        await self._record(
+            principal, asked, within or Within(session_id=asked.session_id), recall_id, ranked._replace(hits=kept)
+        )
         times = found and found.question.times
         return Recalled(
             recall_id,
@@ -143,12 +150,12 @@ class Recaller:
             ),
         )
 
-    async def _answered(self, scope: Scope, asked: Recall) -> tuple[_Found, Reranked]:
+    async def _answered(self, scope: Scope, asked: Recall, among: Sequence[UUID] | None) -> tuple[_Found, Reranked]:
         """What was found, and its hits in order: by a model, where one is set and the asker does not decline it."""
         if not self._reranking.is_wanted(asked):
-            found = await self._search(scope, asked)
+            found = await self._search(scope, asked, among)
             return found, Reranked(found.hits)
-        found = await self._search(scope, msgspec.structs.replace(asked, top_k=max(asked.top_k, RERANKED)))
+        found = await self._search(scope, msgspec.structs.replace(asked, top_k=max(asked.top_k, RERANKED)), among)
         ranked = await self._reranking.ordered(asked.query[:READ_CHARACTERS], found.hits, found.distinct)
         return found, ranked._replace(hits=ranked.hits[: asked.top_k])
 
@@ -161,18 +168,18 @@ class Recaller:
             for memory in page.memories
         ]
 
-    async def _search(self, scope: Scope, asked: Recall) -> _Found:
+    async def _search(self, scope: Scope, asked: Recall, among: Sequence[UUID] | None) -> _Found:
         now = self._clock()
         question = await self._asked(asked, now)
         everything = self._corpora.of(scope)
-        needs_a_look = _needs_a_look(asked)
+        needs_a_look = among is not None or _needs_a_look(asked)
         for held in everything:
             if needs_a_look or not held.is_loaded:
                 await self._corpora.load(scope, held)
             elif held.is_behind:
                 await self._catch_up(scope, held)
         if needs_a_look:
-            return await self._search_among(scope, asked, question, everything)
+            return await self._search_among(scope, asked, question, everything, among)
         wanted, is_current = asked.top_k, False
         distant = await self._distant_of(scope, asked, question, everything)
         while True:
@@ -206,18 +213,30 @@ class Recaller:
             # There is more than a look brings, such as a long document.
             await self._corpora.load(scope, held)
 
-    async def _search_among(self, scope: Scope, asked: Recall, question: Asked, everything: list[Held]) -> _Found:
-        """Of what the database says is asked about: at another time, of a subject, of a speaker."""
+    async def _search_among(
+        self, scope: Scope, asked: Recall, question: Asked, everything: list[Held], among: Sequence[UUID] | None
+    ) -> _Found:
+        """Of what the database says is asked about: at another time, of a subject, of a speaker; or what is given."""
         if any(held.is_indexed for held in everything):
-            newest = await self._memory.page(scope, asked, limit=MAX_PAGE_MEMORIES)
-            also = [memory.memory_id for memory in newest.memories]
+            if among is None:
+                newest = await self._memory.page(scope, asked, limit=MAX_PAGE_MEMORIES)
+                also = [memory.memory_id for memory in newest.memories]
+            else:
+                also = list(among[:MAX_PAGE_MEMORIES])
             everything = [*everything, *await self._distant_of(scope, asked, question, everything, also)]
         async with self._database.transaction(scope, snapshot=True) as tx:
-            allowed = [
-                await self._memory.wanted(tx, scope, asked, held.owner, held.corpus.ids if held.is_indexed else None)
-                for held in everything
-            ]
-            ranked = await self._ranked(question, asked, everything, allowed, 2 * asked.top_k + 10)
+            allowed = (
+                [set(among)] * len(everything)
+                if among is not None
+                else [
+                    await self._memory.wanted(
+                        tx, scope, asked, held.owner, held.corpus.ids if held.is_indexed else None
+                    )
+                    for held in everything
+                ]
+            )
+            count, every = 2 * asked.top_k + 10, among is not None
+            ranked = await self._ranked(question, asked, everything, allowed, count, every)
             chosen, distinct = diverse(ranked.order, asked.top_k)
             near = with_neighbours(chosen, asked.neighbours)
             ids = [held.corpus.ids[index] for held, index in near]
@@ -265,17 +284,23 @@ class Recaller:
         )
 
     async def _ranked(
-        self, question: Asked, asked: Recall, everything: Sequence[Held], allowed: list[set[UUID]] | None, count: int
+        self,
+        question: Asked,
+        asked: Recall,
+        everything: Sequence[Held],
+        allowed: list[set[UUID]] | None,
+        count: int,
+        every: bool = False,
     ) -> Ranked:
-        """Nothing is added meanwhile to what is held."""
+        """Nothing is added meanwhile to what is held. `every`: also what nothing speaks for."""
         size = sum(len(held.corpus) for held in everything)
         if size <= LARGE and not any(held.turn.locked() for held in everything):
             # Nobody else comes to their turn before this returns.
-            return rank(question, asked, everything, allowed, count)
+            return rank(question, asked, everything, allowed, count, every)
         async with AsyncExitStack() as turns:
             for held in everything:
                 await turns.enter_async_context(held.turn)
-            return await asyncio.to_thread(rank, question, asked, everything, allowed, count)
+            return await asyncio.to_thread(rank, question, asked, everything, allowed, count, every)
 
     async def _read(
         self, scope: Scope, everything: Sequence[Held], ranked: Ranked, neighbours: int, now: datetime
@@ -315,7 +340,7 @@ class Recaller:
     # --- what was recalled --------------------------------------------------------------------------------------------
 
     async def _record(
-        self, principal: Principal, asked: Recall, session_id: str | None, recall_id: UUID, shown: Reranked
+        self, principal: Principal, asked: Recall, within: Within, recall_id: UUID, shown: Reranked
     ) -> None:
         """Behind the answer, which does not wait for a disk."""
         document = {
@@ -325,7 +350,15 @@ class Recaller:
             "agent": asked.agent,
             "hits": [hit.memory_id for hit in shown.hits],
         }
-        event = self._own.event(principal, recall_id, "memory.recalled", asked.agent, session_id)
+        event = self._own.event(
+            principal,
+            recall_id,
+            "memory.recalled",
+            asked.agent,
+            within.session_id,
+            within.parent_event_id,
+            within.trace_id,
+        )
         scores = [RecalledHit(hit.memory_id, hit.score, hit.parts, hit.rerank) for hit in shown.hits]
         by = {} if shown.reranker is None else {"reranker": shown.reranker}
         recalled = own_event(event, document, {"asked": asked, "hits": scores, **by})

@@ -28,6 +28,7 @@ from whence.wire import (
     Recall,
     Recalled,
     StoredMemory,
+    Within,
     Workflow,
     WorkflowSelection,
     WorkingEntry,
@@ -62,7 +63,7 @@ class Assembler:
         question = Recall(query=asked.query, agent=asked.agent, top_k=HITS, rerank=asked.rerank)
         check(question)
         (working, episodes, variants), recalled = await asyncio.gather(
-            self._own(principal, asked), self._recalled(principal, question, asked.session_id)
+            self._own(principal, asked), self._recalled(principal, question, Within(session_id=asked.session_id))
         )
         prompt = _Prompt(budget)
         kept_working = prompt.kept("Working memory", working, _working_line)
@@ -87,8 +88,8 @@ class Assembler:
             ),
         )
 
-    async def _recalled(self, principal: Principal, question: Recall, session_id: str | None) -> Recalled | None:
-        return await self._recaller.recall(principal, question, session_id) if question.query.strip() else None
+    async def _recalled(self, principal: Principal, question: Recall, within: Within) -> Recalled | None:
+        return await self._recaller.recall(principal, question, within) if question.query.strip() else None
 
     async def _selected(
         self, principal: Principal, variants: list[Workflow], prompt: "_Prompt"

@@ -4,7 +4,7 @@
 -- The fields of corpus.Entry, in order.
 m.memory_id, m.position, m.agent, m.tier, m.kind, m.session_id, m.body, m.speaker,
 extract(epoch FROM m.valid_at)::double precision, m.importance::real, v.embedder, halfvec_send(v.embedding),
-m.archived_at IS NOT NULL OR m.superseded_at IS NOT NULL, m.speaker IS NOT NULL OR m.role IS NOT NULL
+m.archived_at IS NOT NULL OR m.superseded_at IS NOT NULL OR coalesce(m.invalid_at <= m.invalidated_at, false), m.speaker IS NOT NULL OR m.role IS NOT NULL
 
 -- fragment: with_vector
 -- Row by row, whatever the tables looked like when the plan was made: there are few rows, or they come in portions.
@@ -16,7 +16,7 @@ LEFT JOIN LATERAL (
 -- name: entries_of_owner
 SELECT {entry} FROM whence.memories m {with_vector}
 WHERE m.workspace_id = %(workspace_id)s::text AND m.owner = %(owner)s::text AND m.position > %(after)s::bigint
-  AND m.deleted_at IS NULL
+  AND m.deleted_at IS NULL AND m.body <> ''
 ORDER BY m.position LIMIT %(limit)s::bigint;
 
 -- name: gone_of_owner
@@ -43,7 +43,7 @@ CROSS JOIN LATERAL (
     SELECT * FROM whence.memories m WHERE m.workspace_id = e.workspace_id AND m.memory_id = e.event_id OFFSET 0
 ) m {with_vector}
 WHERE e.workspace_id = %(workspace_id)s::text AND e.event_type = 'memory.remembered'
-  AND e.global_position > %(after)s::bigint AND m.deleted_at IS NULL
+  AND e.global_position > %(after)s::bigint AND m.deleted_at IS NULL AND m.body <> ''
 ORDER BY e.global_position LIMIT %(limit)s::bigint;
 
 -- name: index_reaches
@@ -79,7 +79,7 @@ WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(owner)s
     WHERE n.workspace_id = %(workspace_id)s AND n.owner = %(owner)s
     ORDER BY n.position DESC OFFSET %(newest)s::bigint LIMIT 1
   )
-  AND m.stripped_at IS NULL
+  AND m.stripped_at IS NULL AND m.body <> ''
 ORDER BY m.position LIMIT %(limit)s::bigint;
 
 -- name: add_to_index

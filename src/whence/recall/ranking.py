@@ -31,8 +31,14 @@ class Ranked(NamedTuple):
 
 
 def rank(
-    question: Asked, asked: Recall, everything: Sequence[Held], allowed: list[set[UUID]] | None, count: int
+    question: Asked,
+    asked: Recall,
+    everything: Sequence[Held],
+    allowed: list[set[UUID]] | None,
+    count: int,
+    every: bool = False,
 ) -> Ranked:
+    """`every`: also what nothing speaks for."""
     searched = [held for held in everything if len(held.corpus)]
     corpora = [held.corpus for held in searched]
     if not corpora:
@@ -45,7 +51,7 @@ def rank(
     chosen = each[0] if len(each) == 1 else np.concatenate(each)
     scored = score(question, corpora, None if chosen.all() else chosen, asked.channels)
     starts = dict(zip(map(id, searched), np.cumsum([0, *map(len, corpora[:-1])]).tolist(), strict=True))
-    if asked.channels is None and asked.embedding is None:
+    if asked.channels is None and asked.embedding is None and not every:
         evident = chosen & scored.is_evident
         chosen = evident if evident.any() or not question.words else _likest(chosen, scored)
     places = np.flatnonzero(chosen)

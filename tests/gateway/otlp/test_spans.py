@@ -6,8 +6,8 @@ import uuid
 import pytest
 
 from whence.gateway import otlp
-from whence.gateway.otlp.mapping import NAMESPACE
 from whence.gateway.otlp.vocabulary import ENTITY_KINDS, OPERATIONS, REQUEST_TYPES, SPAN_KINDS
+from whence.wire import SPAN_NAMESPACE
 
 EVENT_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+")
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -18,7 +18,7 @@ START = 1_794_753_606_716_318_231
 
 
 def test_an_event_id_can_be_worked_out_by_anybody(span_event):
-    expected = uuid.uuid5(NAMESPACE, f"{TRACE}:{SPAN}")
+    expected = uuid.uuid5(SPAN_NAMESPACE, f"{TRACE}:{SPAN}")
     assert span_event().event_id == expected
     assert otlp.event_id_of_span(bytes.fromhex(TRACE), bytes.fromhex(SPAN)) == expected
 

@@ -17,13 +17,9 @@ from whence.gateway.otlp.facts import Facts, fitting
 from whence.gateway.otlp.forms import Json, JsonObject
 from whence.gateway.otlp.messages import as_message, as_messages
 from whence.gateway.otlp.vocabulary import DETAILS_EVENT, KNOWN, MESSAGE_EVENTS, event_type, label
-from whence.wire import Event, EventStatus
+from whence.wire import SPAN_NAMESPACE, Event, EventStatus
 
-NAMESPACE = UUID("9cb32658-ee33-4f36-8f21-f575f722b842")
-"""Event ids are version 5 UUIDs in this namespace of "<trace id>:<span id>", both in lower-case hexadecimal digits, so
-that anybody can work out the id of a span's event."""
-
-_NAMESPACE_HASH = sha1(NAMESPACE.bytes, usedforsecurity=False)
+_NAMESPACE_HASH = sha1(SPAN_NAMESPACE.bytes, usedforsecurity=False)
 
 CONTENT_EVENT = "llm.content"
 LOG_EVENT = "log.record"
