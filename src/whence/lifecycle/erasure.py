@@ -181,16 +181,17 @@ class Erasures:
 
     async def due(self) -> list[str]:
         """Workspaces with an erasure that whoever began it has not ended in a while."""
-        return await self._unsettled(self._clock() - SETTLE_AFTER)
+        return await self.unsettled(self._clock() - SETTLE_AFTER)
 
-    async def _unsettled(self, before: datetime) -> list[str]:
+    async def unsettled(self, before: datetime) -> list[str]:
+        """Workspaces with an erasure that was begun before then and has not come to its end."""
         async with self._database.transaction(EVERY_WORKSPACE) as tx:
             rows = await (await tx.execute(_SQL["unsettled_due"], {"before": before})).fetchall()
         return [row[0] for row in rows]
 
     async def left_in_files(self, since: datetime | None) -> bool:
         """Whether anybody was erased since then, in any workspace; not while one is still being settled."""
-        if await self._unsettled(self._clock()):
+        if await self.unsettled(self._clock()):
             return False
         async with self._database.transaction(EVERY_WORKSPACE) as tx:
             workspaces = await (await tx.execute(_SQL["workspaces"])).fetchall()
