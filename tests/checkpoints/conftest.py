@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from lifecycle.conftest import Time, time, timed
 from whence.app import App
 from whence.langgraph import CheckpointerGateway
 from whence.langgraph.gateway import make_tables
+
+__all__ = ["Time", "time", "timed"]
 
 
 @pytest.fixture(scope="session")

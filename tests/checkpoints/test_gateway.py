@@ -20,6 +20,7 @@ from psycopg import AsyncConnection, Connection, sql
 from structlog.testing import capture_logs
 
 from conftest import Workspace, clean_environment
+from lifecycle.conftest import Time
 from samples import event
 from saving import Gateway, at, listed, put, said_in
 from whence.app import App
@@ -27,7 +28,9 @@ from whence.checkpoints import thread_name
 from whence.db import Scope, embedded, enter
 from whence.errors import InvalidInput, NotFound, SetupError
 from whence.identity import Principal
+from whence.langgraph import CheckpointerGateway
 from whence.langgraph.plain import Saver
+from whence.wire import NewMessage
 
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 
@@ -288,6 +291,29 @@ async def test_a_conversation_is_asked_for_before_its_thread_is_touched_and_ends
     assert await guarded.delete_threads(workspace.workspace_id, given) == 1
     assert await guarded.delete_threads(workspace.workspace_id, given) == 0
     assert await said_in(guarded.for_(ann), "by itself") is None
+
+
+async def test_threads_of_a_conversation_of_whence_are_its_owners_and_end_with_it(
+    timed: App, workspace: Workspace, time: Time, tables: None
+) -> None:
+    ann, bob, ws = workspace.user("ann"), workspace.user("bob"), workspace.workspace_id
+    gateway = CheckpointerGateway.of(timed)
+    talk = (await timed.conversations.start(ann, "Plans", [NewMessage("first")])).conversation_id
+    saver = gateway.for_(ann, conversation_id=str(talk))
+    await put(saver, "t", "mine")
+    for who, named in ((bob, str(talk)), (ann, str(uuid4())), (ann, "no uuid")):
+        with pytest.raises(NotFound, match="there is no such conversation"):
+            await put(gateway.for_(who, conversation_id=named), "t", "no")
+    await timed.conversations.delete(ann, talk)
+    with pytest.raises(NotFound):
+        await said_in(saver, "t")
+    time.passes(days=29)
+    await timed.retention.apply(ws)
+    assert await threads_of(timed, workspace, "ann") == ["t"]
+    time.passes(days=1)
+    assert (await timed.retention.apply(ws)).conversations_disposed == 1
+    assert await threads_of(timed, workspace, "ann") == []
+    assert await said_in(gateway.for_(ann), "t") is None
 
 
 def test_the_page_of_the_how_to_runs(tables: None, data_dir: Path) -> None:
