@@ -236,9 +236,19 @@ async def test_who_stops_waiting_is_not_told_of_a_gateway_that_failed(made_up: G
     assert KEY not in shown(stopped.value)
 
 
-async def test_a_wrong_key_is_refused_by_a_real_gateway(served: Gateway) -> None:
+@operations
+async def test_what_goes_wrong_with_a_real_gateway_is_told_in_the_same_way(
+    served: Gateway, operation: Operation
+) -> None:
+    late = await failure(served, operation, timeoutSeconds=0.0001)
+    assert late.category == "timeout"
     right, served.key = served.key, served.key[:-4] + "0000"
-    error = await failure(served, "search")
-    assert (error.category, error.http_status) == ("unauthorized", 401)
-    assert right not in shown(error)
-    assert served.key not in shown(error)
+    refused = await failure(served, operation)
+    assert (refused.category, refused.http_status) == ("unauthorized", 401)
+    # Nobody listens there.
+    served.url = "http://127.0.0.1:9"
+    absent = await failure(served, operation)
+    assert absent.category == "network"
+    for error in (late, refused, absent):
+        assert right not in shown(error)
+        assert served.key not in shown(error)
