@@ -181,6 +181,23 @@ async def test_ended_items_go_after_their_time_and_a_replay_gives_the_same(
     assert after.item.created_at < after.item.updated_at
 
 
+async def test_what_was_deleted_stays_so_in_a_replay_when_only_what_was_put_before_it_is_readable(
+    later: App, workspace: Workspace, moment: Time
+) -> None:
+    """The value before it, which an agent of a long profile has not lost yet, must not come back."""
+    ann = workspace.user("ann")
+    for number in (1, 2):
+        passing = put("t", {"v": number}, ttl_s=60 if number == 1 else None)
+        await do(later, ann, put("k", {"v": number}, text=f"take {number}"), passing, agent="x")
+        # What has ended by its own time is in nobody's way, and not ended by what comes after it.
+        moment.pass_by(seconds=61)
+    await do(later, ann, *(DeleteItem(namespace=("n",), key=key) for key in "kt"), agent="x")
+    moment.pass_by(days=31)
+    await later.retention.apply(workspace.workspace_id)
+    await assert_replay_is_equal(later, workspace)
+    assert await got(later, ann, "k", agent="x") is None
+
+
 async def test_a_read_is_an_event_only_where_an_item_has_used_some_of_its_time(
     later: App, workspace: Workspace, moment: Time
 ) -> None:

@@ -1042,6 +1042,11 @@ BEGIN
             memory_id = excluded.memory_id, position = excluded.position, value = excluded.value,
             searched = excluded.searched, created_at = excluded.created_at, updated_at = excluded.updated_at,
             ttl_s = excluded.ttl_s, expires_at = excluded.expires_at;
+    ELSIF m.conflict_key IS NOT NULL AND m.body = '' THEN
+        -- A stub: of what was put in this place nothing is left but that it was, in the place of the one before it.
+        DELETE FROM whence.items i
+        WHERE i.workspace_id = in_workspace AND i.owner = coalesce(m.user_id, '') AND i.agent = m.agent
+          AND i.conflict_key = m.conflict_key;
     END IF;
     RETURN came_of;
 END $$;
