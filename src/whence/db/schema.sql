@@ -2626,6 +2626,8 @@ CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (whence.as_read(b
 
 CREATE UNIQUE INDEX conversation_messages_once ON whence.conversation_messages USING btree (message_id, workspace_id) WHERE (NOT is_copy);
 
+CREATE INDEX conversations_forks ON whence.conversations USING btree (forked_from, workspace_id) WHERE (forked_from IS NOT NULL);
+
 CREATE INDEX conversations_idle ON whence.conversations USING btree (workspace_id, active_at) WHERE ((deleted_at IS NULL) AND (user_id IS NOT NULL) AND (active_at > '-infinity'::timestamp with time zone));
 
 CREATE INDEX conversations_of_nobody ON whence.conversations USING btree (workspace_id, "position") WHERE (user_id IS NULL);

@@ -391,9 +391,14 @@ SELECT c.conversation_id, c.message_count FROM ({idle} ORDER BY c.active_at OFFS
 WHERE NOT whence.is_conversation_held(%(workspace_id)s, c.conversation_id) LIMIT %(limit)s::bigint;
 
 -- name: conversations_still_idle
--- Of those that were found.
-SELECT c.conversation_id FROM ({idle} OFFSET 0) c
-WHERE c.conversation_id = ANY (%(ids)s::uuid[])
+-- Of those that were found, each by its id: OFFSET 0 keeps the planner from reading all that are idle, or all there are,
+-- while the head is held.
+SELECT c.conversation_id FROM unnest(%(ids)s::uuid[]) k (conversation_id)
+CROSS JOIN LATERAL (
+    SELECT * FROM whence.conversations c
+    WHERE c.workspace_id = %(workspace_id)s AND c.conversation_id = k.conversation_id OFFSET 0
+) c
+WHERE c.active_at <= %(active_before)s::timestamptz AND c.deleted_at IS NULL AND c.user_id IS NOT NULL
   AND NOT whence.is_conversation_held(%(workspace_id)s, c.conversation_id);
 
 -- name: conversations_tombstoned

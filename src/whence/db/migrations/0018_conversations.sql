@@ -38,6 +38,8 @@ COMMENT ON COLUMN whence.conversations.active_at IS 'When the last message came,
 -- A fork that was deleted is in nobody's way: the next reply makes another.
 CREATE UNIQUE INDEX conversations_one_fork ON whence.conversations (forked_from, user_id, workspace_id)
     WHERE forked_from IS NOT NULL AND deleted_at IS NULL;
+-- Whoever removes a conversation asks for its forks, deleted ones too.
+CREATE INDEX conversations_forks ON whence.conversations (forked_from, workspace_id) WHERE forked_from IS NOT NULL;
 CREATE UNIQUE INDEX conversations_one_key ON whence.conversations (broadcast_key, workspace_id)
     WHERE broadcast_key IS NOT NULL;
 CREATE INDEX conversations_of_user ON whence.conversations (user_id, workspace_id, position) WHERE deleted_at IS NULL;
