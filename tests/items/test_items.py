@@ -19,7 +19,7 @@ from whence import Whence
 from whence.app import App, open_app
 from whence.clock import system_clock
 from whence.db import embedded
-from whence.errors import Conflict, InvalidInput
+from whence.errors import Conflict, Forbidden, InvalidInput
 from whence.identity import Principal
 from whence.settings import Settings
 from whence.wire import (
@@ -227,6 +227,26 @@ async def test_what_is_put_amid_a_run_belongs_to_its_trace(app: App, workspace: 
     # It is no stretch of work that could close, and take the item with it.
     assert (await app.memory.get(ann.scope, kept.memory_id)).session_id is None
     assert (await app.memory.explain(ann.scope, kept.memory_id)).sources[0].source == "session:thread-7"
+
+
+async def test_what_is_the_workspaces_is_deleted_by_who_put_it_and_by_administrators(
+    app: App, workspace: Workspace
+) -> None:
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    delete, shared = DeleteItem(namespace=("n",), key="k"), {"agent": "sdr"}
+    await do(app, ann, put("k", {"v": 1}), **shared)
+    with pytest.raises(Forbidden, match="who put it"):
+        await do(app, bob, put("beside", {}), delete, **shared)
+    assert await got(app, bob, "k", **shared) == {"v": 1}
+    assert await got(app, bob, "beside", **shared) is None
+    for who in (ann, workspace.admin):
+        await do(app, who, delete, **shared)
+        assert await got(app, bob, "k", **shared) is None
+        await do(app, ann, put("k", {"v": 2}), **shared)
+    # Whoever puts anew is who has put it.
+    await do(app, bob, put("k", {"v": 3}), **shared)
+    await do(app, bob, delete, **shared)
+    assert await got(app, ann, "k", **shared) is None
 
 
 async def test_a_deletion_is_sealed_as_what_it_deletes(app: App, workspace: Workspace) -> None:

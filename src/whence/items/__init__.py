@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from whence.clock import Clock
 from whence.db import Database, Tx
 from whence.db.queries import load
-from whence.errors import Conflict, FieldError, NotFound, TooLarge
+from whence.errors import Conflict, FieldError, Forbidden, NotFound, TooLarge
 from whence.identity import Principal, check_user_id
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
@@ -119,6 +119,7 @@ class _Known(NamedTuple):
     ttl_s: float | None
     item: StoredItem
     subject_id: str | None = None
+    said_by: str | None = None
 
 
 class _Put(NamedTuple):
@@ -149,6 +150,8 @@ class Items:
         renewed: list[_Known] = []
         async with self._database.transaction(principal.scope) as tx:
             known = await self._known(tx, whose, request.ops)
+            ended = {place: known.get(key_of(op.namespace, op.key)) for place, op in last.items()}
+            _check_deletions(whose, [found for place, found in ended.items() if place not in puts])
             for place, op in _placed(request.ops, GetItem):
                 found = known.get(key_of(op.namespace, op.key))
                 outcomes[place] = ItemOutcome(item=found and found.item)
@@ -159,7 +162,6 @@ class Items:
             hits = await self._searched(whose, place, op)
             outcomes[place] = ItemOutcome(items=[hit.item for hit in hits])
             renewed += hits if op.refresh else []
-        ended = {place: known.get(key_of(op.namespace, op.key)) for place, op in last.items()}
         outcomes |= await self._write(whose, puts, ended, _due(renewed, whose.now))
         return [outcomes.get(place, ItemOutcome()) for place in range(len(request.ops))]
 
@@ -189,7 +191,9 @@ class Items:
             return {}
         values = whose.values(keys=list(keys))
         rows = await (await tx.execute(_SQL["items_by_key"], values, binary=True)).fetchall()
-        return {key: _Known(ttl_s, _item(row), subject_id) for key, ttl_s, subject_id, *row in rows}
+        return {
+            key: _Known(ttl_s, _item(row), subject_id, said_by) for key, ttl_s, subject_id, said_by, *row in rows
+        }
 
     async def _searched(self, whose: _Whose, place: int, op: SearchItems) -> list[_Known]:
         values = whose.values(
@@ -295,6 +299,15 @@ def _last_writes(ops: Sequence[ItemOp]) -> dict[int, PutItem | DeleteItem]:
 def _item(row: Sequence[Any]) -> StoredItem:
     memory_id, position, namespace, key, value, *times = row
     return StoredItem(memory_id, position, tuple(namespace), key, msgspec.Raw(value.encode()), *times)
+
+
+def _check_deletions(whose: _Whose, ended: Iterable[_Known | None]) -> None:
+    """As memories are forgotten."""
+    who = whose.principal
+    if whose.user_id is not None or who.is_admin:
+        return
+    if any(found.said_by != who.user_id for found in ended if found is not None):
+        raise Forbidden("the item is the workspace's: who put it or an administrator can delete it")
 
 
 def _due(known: Iterable[_Known], now: datetime) -> list[_Known]:

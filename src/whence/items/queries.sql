@@ -17,13 +17,15 @@ i.workspace_id = %(workspace_id)s AND i.owner = %(owner)s AND i.agent = %(agent)
 )
 
 -- name: items_by_key
--- With how long each lives and whom its memory is about. One after the other, each by its key: OFFSET 0 keeps the planner
--- from reading all items of the owner.
-SELECT i.conflict_key, i.ttl_s, (
-    SELECT m.subject_id FROM whence.memories m WHERE m.workspace_id = i.workspace_id AND m.memory_id = i.memory_id
-), {item}
+-- With how long each lives, whom its memory is about, and who said it. One after the other, each by its key: OFFSET 0 keeps
+-- the planner from reading all items of the owner.
+SELECT i.conflict_key, i.ttl_s, m.subject_id, m.said_by, {item}
 FROM unnest(%(keys)s::text[]) k (conflict_key)
-CROSS JOIN LATERAL (SELECT * FROM whence.items i WHERE {held} AND i.conflict_key = k.conflict_key OFFSET 0) i;
+CROSS JOIN LATERAL (SELECT * FROM whence.items i WHERE {held} AND i.conflict_key = k.conflict_key OFFSET 0) i
+LEFT JOIN LATERAL (
+    SELECT m.subject_id, m.said_by FROM whence.memories m
+    WHERE m.workspace_id = i.workspace_id AND m.memory_id = i.memory_id OFFSET 0
+) m ON true;
 
 -- name: items_within
 -- The newest first.
