@@ -15,11 +15,11 @@ from conftest import Server, Workspace
 from lifecycle.conftest import assert_replay_is_equal
 from lifecycle_time import Time
 from people import archive_of
-from whence import Whence
+from whence import Whence, items
 from whence.app import App, open_app
 from whence.clock import system_clock
 from whence.db import embedded
-from whence.errors import Conflict, Forbidden, InvalidInput
+from whence.errors import Conflict, Forbidden, InvalidInput, TooLarge
 from whence.identity import Principal
 from whence.settings import Settings
 from whence.wire import (
@@ -28,6 +28,7 @@ from whence.wire import (
     ItemOp,
     ItemOutcome,
     ItemsRequest,
+    ListNamespaces,
     PutItem,
     Recall,
     SearchItems,
@@ -88,6 +89,8 @@ def test_bad_requests_name_their_field_and_change_nothing(server: Server, admin:
         for body, field in (
             ({"ops": []}, "ops"),
             ({"ops": [whole] * 1_001}, "ops"),
+            ({"ops": [{"op": "search"}] * 50 + [{"op": "list"}] * 51}, "ops"),
+            ({"ops": [{"op": "search", "query": "kite"}] * 21}, "ops"),
             ({"ops": [whole], "agent": "operations"}, "agent"),
             ({"ops": [whole], "agent": "documents"}, "kind"),
             ({"ops": [whole], "user_id": "bob"}, "user_id"),
@@ -131,6 +134,31 @@ async def test_of_many_who_put_at_once_one_holds_and_all_are_history(app: App, w
     assert item.item is not None
     assert item.item.memory_id == last.memory_id
     await assert_replay_is_equal(app, workspace)
+
+
+async def test_an_answer_that_is_too_large_is_refused_and_nothing_is_written(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = workspace.user("ann")
+    get, other = (GetItem(namespace=("n",), key=key) for key in "ab")
+    await do(app, ann, *(put(key, {"v": "x" * 92}, text=f"a kite {key}") for key in "ab"))
+    monkeypatch.setattr(items, "MAX_ANSWER_BYTES", 250)
+    searched = SearchItems(namespace=("n",)), SearchItems(namespace=("n",), query="kite")
+    for ops in ([get, other], [get, get], *([search] for search in searched), [ListNamespaces()] * 100):
+        await do(app, ann, *ops)
+    too_much = (
+        [get, other, get],
+        [get] * 3,
+        *([get, search] for search in searched),
+        [get, other, *[ListNamespaces()] * 26],
+    )
+    for ops in too_much:
+        with pytest.raises(TooLarge, match="ask for fewer"):
+            await do(app, ann, put("c", {}), *ops)
+    # What is put anew, or deleted, is not in the answer.
+    (*_, found) = await do(app, ann, *(put(key, {}) for key in "ab"), *(put(f"more{n}", {}) for n in range(9)), get)
+    assert found.item is not None
+    assert await got(app, ann, "c") is None
 
 
 async def test_an_item_ends_however_its_memory_ends(app: App, workspace: Workspace) -> None:

@@ -1827,6 +1827,7 @@ CREATE TABLE whence.items (
     path text NOT NULL COLLATE pg_catalog."C",
     key text NOT NULL,
     value jsonb NOT NULL,
+    bytes integer GENERATED ALWAYS AS (octet_length((value)::text)) STORED NOT NULL,
     searched boolean NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
@@ -1842,6 +1843,8 @@ ALTER TABLE whence.items OWNER TO whence_owner;
 COMMENT ON COLUMN whence.items.memory_id IS 'The memory that the last put made: the id of its event.';
 
 COMMENT ON COLUMN whence.items.conflict_key IS 'As in memories: the namespace and the key, hashed.';
+
+COMMENT ON COLUMN whence.items.bytes IS 'How much an answer has of it, known without reading it.';
 
 COMMENT ON COLUMN whence.items.searched IS 'Whether its memory has a text that a question can find.';
 

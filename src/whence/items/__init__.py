@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -60,6 +61,12 @@ from whence.wire import (
 )
 
 MAX_OPS = 1_000
+MAX_SEARCHES = 100
+"""Searches and lists in one request: each is a walk of its own."""
+MAX_QUESTIONS = 20
+"""Of them, searches with a query: each is a recall."""
+MAX_ANSWER_BYTES = 33_554_432
+"""Of values and namespaces, in one answer."""
 MAX_VALUE_BYTES = 262_144
 MAX_LABELS = 32
 MAX_PATH_BYTES = 1_024
@@ -122,6 +129,21 @@ class _Known(NamedTuple):
     said_by: str | None = None
 
 
+class _Room:
+    """What an answer may still hold."""
+
+    def __init__(self) -> None:
+        self.bytes = MAX_ANSWER_BYTES
+
+    def take(self, field: str, sizes: Iterable[int]) -> None:
+        """Of what was read. It has none where it was left out for want of room."""
+        for size in sizes:
+            self.bytes -= size
+            if size == 0 or self.bytes < 0:
+                message = f"an answer has values and namespaces of {MAX_ANSWER_BYTES:,} bytes at most: ask for fewer"
+                raise TooLarge(f"{field}: {message}", (FieldError(field, message),))
+
+
 class _Put(NamedTuple):
     op: PutItem
     conflict_key: str
@@ -147,9 +169,10 @@ class Items:
         last = _last_writes(request.ops)
         puts = await self._puts(whose, {place: op for place, op in last.items() if isinstance(op, PutItem)})
         outcomes: dict[int, ItemOutcome] = {}
+        room = _Room()
         renewed: list[_Known] = []
         async with self._database.transaction(principal.scope) as tx:
-            known = await self._known(tx, whose, request.ops)
+            known = await self._known(tx, whose, request.ops, room)
             ended = {place: known.get(key_of(op.namespace, op.key)) for place, op in last.items()}
             _check_deletions(whose, [found for place, found in ended.items() if place not in puts])
             for place, op in _placed(request.ops, GetItem):
@@ -157,9 +180,9 @@ class Items:
                 outcomes[place] = ItemOutcome(item=found and found.item)
                 renewed += [found] if found is not None and op.refresh else []
             for place, op in _placed(request.ops, ListNamespaces):
-                outcomes[place] = ItemOutcome(namespaces=await _namespaces(tx, whose, place, op))
+                outcomes[place] = ItemOutcome(namespaces=await _namespaces(tx, whose, place, op, room))
         for place, op in _placed(request.ops, SearchItems):
-            hits = await self._searched(whose, place, op)
+            hits = await self._searched(whose, place, op, room)
             outcomes[place] = ItemOutcome(items=[hit.item for hit in hits])
             renewed += hits if op.refresh else []
         outcomes |= await self._write(whose, puts, ended, _due(renewed, whose.now))
@@ -184,20 +207,24 @@ class Items:
 
     # --- read -------------------------------------------------------------------------------------------------------
 
-    async def _known(self, tx: Tx, whose: _Whose, ops: Iterable[ItemOp]) -> dict[str, _Known]:
-        """What is under the keys that are named, by key."""
-        keys = {key_of(op.namespace, op.key) for op in ops if isinstance(op, GetItem | PutItem | DeleteItem)}
-        if not keys:
+    async def _known(self, tx: Tx, whose: _Whose, ops: Iterable[ItemOp], room: _Room) -> dict[str, _Known]:
+        """What is under the keys that are named, by key; with the values of those that are to be got."""
+        times = Counter[str]()
+        for op in ops:
+            if isinstance(op, GetItem | PutItem | DeleteItem):
+                times[key_of(op.namespace, op.key)] += isinstance(op, GetItem)
+        if not times:
             return {}
-        values = whose.values(keys=list(keys))
+        values = whose.values(keys=list(times), times=list(times.values()), room=room.bytes)
         rows = await (await tx.execute(_SQL["items_by_key"], values, binary=True)).fetchall()
-        return {
-            key: _Known(ttl_s, _item(row), subject_id, said_by) for key, ttl_s, subject_id, said_by, *row in rows
-        }
+        found = {key: _Known(ttl_s, _item(row), subject_id, said_by) for key, ttl_s, subject_id, said_by, *row in rows}
+        room.take("ops", (_size(known) for key, known in found.items() for _ in range(times[key])))
+        return found
 
-    async def _searched(self, whose: _Whose, place: int, op: SearchItems) -> list[_Known]:
+    async def _searched(self, whose: _Whose, place: int, op: SearchItems, room: _Room) -> list[_Known]:
         values = whose.values(
             **_path_range(op.namespace),
+            room=room.bytes,
             conditions=_encode(list(_conditions(f"ops[{place}].filter", op.filter))).decode(),
             limit=op.limit,
             offset=op.offset,
@@ -205,18 +232,22 @@ class Items:
         if not op.query.strip():
             async with self._database.transaction(whose.principal.scope) as tx:
                 rows = await (await tx.execute(_SQL["items_within"], values, binary=True)).fetchall()
-            return [_Known(row[0], _item(row[1:])) for row in rows]
+            hits = [_Known(row[0], _item(row[1:])) for row in rows]
+            room.take(f"ops[{place}]", map(_size, hits))
+            return hits
         async with self._database.transaction(whose.principal.scope) as tx:
             rows = await (await tx.execute(_SQL["items_searched"], values, binary=True)).fetchall()
-        return await self._recalled(whose, op, [row[0] for row in rows]) if rows else []
+        hits = await self._recalled(whose, op, [row[0] for row in rows], room.bytes) if rows else []
+        room.take(f"ops[{place}]", map(_size, hits))
+        return hits
 
-    async def _recalled(self, whose: _Whose, op: SearchItems, among: list[UUID]) -> list[_Known]:
+    async def _recalled(self, whose: _Whose, op: SearchItems, among: list[UUID], room: int) -> list[_Known]:
         """Those that answer the question best. That they were recalled is an event, as of every recall."""
         asked = Recall(query=op.query, agent=whose.agent, top_k=op.offset + op.limit)
         recalled = await self._recaller.recall(whose.asker, asked, whose.within, among)
         scores = {hit.memory_id: hit.score for hit in recalled.hits[op.offset :]}
         async with self._database.transaction(whose.principal.scope) as tx:
-            values = whose.values(ids=list(scores))
+            values = whose.values(ids=list(scores), room=room)
             rows = await (await tx.execute(_SQL["items_of_memories"], values, binary=True)).fetchall()
         found = {row[1]: _Known(row[0], replace(_item(row[1:]), score=scores[row[1]])) for row in rows}
         # What was put anew or deleted since is not there any more.
@@ -298,7 +329,11 @@ def _last_writes(ops: Sequence[ItemOp]) -> dict[int, PutItem | DeleteItem]:
 
 def _item(row: Sequence[Any]) -> StoredItem:
     memory_id, position, namespace, key, value, *times = row
-    return StoredItem(memory_id, position, tuple(namespace), key, msgspec.Raw(value.encode()), *times)
+    return StoredItem(memory_id, position, tuple(namespace), key, msgspec.Raw((value or "").encode()), *times)
+
+
+def _size(known: _Known) -> int:
+    return memoryview(known.item.value).nbytes
 
 
 def _check_deletions(whose: _Whose, ended: Iterable[_Known | None]) -> None:
@@ -323,13 +358,14 @@ def _due(known: Iterable[_Known], now: datetime) -> list[_Known]:
     )
 
 
-async def _namespaces(tx: Tx, whose: _Whose, place: int, op: ListNamespaces) -> list[Namespace]:
+async def _namespaces(tx: Tx, whose: _Whose, place: int, op: ListNamespaces, room: _Room) -> list[Namespace]:
     for number, condition in enumerate(op.conditions):
         _check_labels(f"ops[{place}].conditions[{number}].path", condition.path)
     values = whose.values(
         conditions=_encode(op.conditions).decode(), depth=op.max_depth, limit=op.limit, offset=op.offset
     )
     rows = await (await tx.execute(_SQL["namespaces"], values, binary=True)).fetchall()
+    room.take(f"ops[{place}]", (sum(len(label.encode()) + 1 for label in row[0]) for row in rows))
     return [tuple(row[0]) for row in rows]
 
 
@@ -347,6 +383,11 @@ def _check_ops(ops: Sequence[ItemOp]) -> None:
     ids = [op.memory_id for op in ops if isinstance(op, PutItem) and op.memory_id is not None]
     if len(set(ids)) < len(ids):
         raise refused("ops", "each memory_id can be given once")
+    searches = [op for op in ops if isinstance(op, SearchItems | ListNamespaces)]
+    if len(searches) > MAX_SEARCHES:
+        raise refused("ops", f"at most {MAX_SEARCHES} searches and lists at once")
+    if sum(isinstance(op, SearchItems) and bool(op.query.strip()) for op in searches) > MAX_QUESTIONS:
+        raise refused("ops", f"at most {MAX_QUESTIONS} searches with a query at once")
     for place, op in enumerate(ops):
         field = f"ops[{place}]"
         if isinstance(op, GetItem | PutItem | DeleteItem):

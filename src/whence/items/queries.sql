@@ -1,8 +1,8 @@
 -- The statements of items. What is written goes through whence.memory_apply (see the ledger's `apply_effects`).
 
 -- fragment: item
--- The fields of wire.StoredItem, in order, but for the score.
-i.memory_id, i.position, i.namespace, i.key, i.value::text, i.created_at, i.updated_at, i.expires_at
+-- The fields of wire.StoredItem, in order, but for the score. There are no values where all of them have no room.
+i.memory_id, i.position, i.namespace, i.key, CASE WHEN i.bytes_in_all <= %(room)s::bigint THEN i.value::text END, i.created_at, i.updated_at, i.expires_at
 
 -- fragment: held
 -- Of one owner and agent. What has expired is seen by nobody.
@@ -17,11 +17,14 @@ i.workspace_id = %(workspace_id)s AND i.owner = %(owner)s AND i.agent = %(agent)
 )
 
 -- name: items_by_key
--- With how long each lives, whom its memory is about, and who said it. One after the other, each by its key: OFFSET 0 keeps
--- the planner from reading all items of the owner.
+-- With how long each lives, whom its memory is about, and who said it; its value only where it is asked for. One after the
+-- other, each by its key: OFFSET 0 keeps the planner from reading all items of the owner.
 SELECT i.conflict_key, i.ttl_s, m.subject_id, m.said_by, {item}
-FROM unnest(%(keys)s::text[]) k (conflict_key)
-CROSS JOIN LATERAL (SELECT * FROM whence.items i WHERE {held} AND i.conflict_key = k.conflict_key OFFSET 0) i
+FROM (
+    SELECT i.*, CASE WHEN k.times > 0 THEN sum(i.bytes * k.times) OVER () END AS bytes_in_all
+    FROM unnest(%(keys)s::text[], %(times)s::bigint[]) k (conflict_key, times)
+    CROSS JOIN LATERAL (SELECT * FROM whence.items i WHERE {held} AND i.conflict_key = k.conflict_key OFFSET 0) i
+) i
 LEFT JOIN LATERAL (
     SELECT m.subject_id, m.said_by FROM whence.memories m
     WHERE m.workspace_id = i.workspace_id AND m.memory_id = i.memory_id OFFSET 0
@@ -29,16 +32,23 @@ LEFT JOIN LATERAL (
 
 -- name: items_within
 -- The newest first.
-SELECT i.ttl_s, {item} FROM whence.items i WHERE {within}
-ORDER BY i.position DESC LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint;
+SELECT i.ttl_s, {item} FROM (
+    SELECT i.*, sum(i.bytes) OVER () AS bytes_in_all FROM (
+        SELECT * FROM whence.items i WHERE {within}
+        ORDER BY i.position DESC LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint
+    ) i
+) i
+ORDER BY i.position DESC;
 
 -- name: items_searched
 -- Which memories a question is about, the newest first.
 SELECT i.memory_id FROM whence.items i WHERE {within} AND i.searched ORDER BY i.position DESC;
 
 -- name: items_of_memories
-SELECT i.ttl_s, {item} FROM unnest(%(ids)s::uuid[]) k (memory_id)
-CROSS JOIN LATERAL (SELECT * FROM whence.items i WHERE {held} AND i.memory_id = k.memory_id OFFSET 0) i;
+SELECT i.ttl_s, {item} FROM (
+    SELECT i.*, sum(i.bytes) OVER () AS bytes_in_all FROM unnest(%(ids)s::uuid[]) k (memory_id)
+    CROSS JOIN LATERAL (SELECT * FROM whence.items i WHERE {held} AND i.memory_id = k.memory_id OFFSET 0) i
+) i;
 
 -- name: namespaces
 -- Each is looked at once, however many items it has.

@@ -15,6 +15,7 @@ CREATE TABLE whence.items (
     path text COLLATE "C" NOT NULL,
     key text NOT NULL,
     value jsonb NOT NULL,
+    bytes integer NOT NULL GENERATED ALWAYS AS (octet_length(value::text)) STORED,
     searched boolean NOT NULL,
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
@@ -28,6 +29,7 @@ CREATE TABLE whence.items (
 CREATE INDEX items_by_path ON whence.items (owner, workspace_id, agent, path);
 COMMENT ON COLUMN whence.items.memory_id IS 'The memory that the last put made: the id of its event.';
 COMMENT ON COLUMN whence.items.conflict_key IS 'As in memories: the namespace and the key, hashed.';
+COMMENT ON COLUMN whence.items.bytes IS 'How much an answer has of it, known without reading it.';
 COMMENT ON COLUMN whence.items.searched IS 'Whether its memory has a text that a question can find.';
 COMMENT ON COLUMN whence.items.expires_at IS 'From this time on nobody sees it. The same as invalid_at of its memory.';
 
