@@ -12,12 +12,15 @@ from conftest import Workspace
 from samples import event
 from whence import conversations
 from whence.app import App
+from whence.conversations import MADE_AT_ONCE
 from whence.db import Scope
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
 from whence.graph.rebuild import rebuild as rebuild_graph
+from whence.identity import Principal
+from whence.ledger.append import lock_head
 from whence.ledger.events import OWN_TYPES
 from whence.memory.rebuild import rebuild as rebuild_memory
-from whence.wire import ConversationRead, NewMessage
+from whence.wire import ConversationMessage, ConversationRead, NewMessage
 
 HELLO = (NewMessage("Welcome to the team.", "assistant"), NewMessage("Ask me anything.", "assistant"))
 
@@ -286,6 +289,41 @@ async def test_lists_and_messages_come_in_pages(app: App, workspace: Workspace) 
     rest = await app.conversations.read(ann, made[1], after=first.next or 0, limit=3)
     assert (first.next, rest.next) == (2, None)
     assert [each.content for each in (*first.messages, *rest.messages)] == [f"m{number}" for number in range(5)]
+
+
+async def test_a_page_is_shorter_where_its_messages_are_long(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = workspace.user("ann")
+    long = [NewMessage(f"{number}" + "x" * 3_000) for number in range(5)]
+    made, _ = await app.conversations.publish(workspace.admin, "long", long)
+    for message in long:
+        fork = await app.conversations.post(ann, made.conversation_id, message)
+    whole = await app.conversations.read(ann, fork.conversation_id)
+    assert (len(whole.messages), whole.next) == (10, None)
+    monkeypatch.setattr(conversations, "MAX_PAGE_BYTES", 8_000)
+    sizes, seen, after = list[int](), list[ConversationMessage](), 0
+    while after is not None:
+        page = await app.conversations.read(ann, fork.conversation_id, after)
+        sizes.append(len(page.messages))
+        seen += page.messages
+        after = page.next
+    assert seen == whole.messages
+    assert sizes == [2, 2, 3, 2, 1]
+
+
+async def test_who_waits_in_one_workspace_is_in_nobodys_way_in_another(app: App, workspace: Workspace) -> None:
+    ann, other = workspace.user("ann"), Principal(f"w-{uuid4().hex[:12]}", "ann", is_admin=False)
+    await app.identity.add_workspace(other.workspace_id)
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        await lock_head(tx, workspace.workspace_id)
+        waiting = [asyncio.create_task(app.conversations.start(ann)) for _ in range(2 * MADE_AT_ONCE)]
+        # Each goes as far as it can.
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await app.conversations.start(other)
+        assert not any(task.done() for task in waiting)
+    assert len({made.conversation_id for made in await asyncio.gather(*waiting)}) == len(waiting)
 
 
 async def as_workspace(owner: Connection, workspace: Workspace) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4, uuid5
+from weakref import WeakValueDictionary
 
 import msgspec
 import psycopg
@@ -46,8 +47,12 @@ MAX_FIRST_MESSAGES = 100
 """That a conversation or a broadcast begins with."""
 MAX_PAGE_CONVERSATIONS = 100
 MAX_PAGE_MESSAGES = 500
+MAX_PAGE_BYTES = 41_943_040
+"""Of what is said on one page, as it is stored; where there is more the page is shorter. Of a fork, of copies and of
+replies each. What a conversation may begin with fits."""
 MADE_AT_ONCE = 4
-"""Conversations that are made at a time; each holds a connection while it waits for the head of its workspace."""
+"""Workspaces in which conversations are made at a time, one in each; it holds a connection while it waits for the head of
+its workspace."""
 
 _SQL = load("whence.conversations")
 
@@ -89,6 +94,8 @@ class Conversations:
         self._ledger = ledger
         self._clock = clock
         self._turns = asyncio.Semaphore(MADE_AT_ONCE)
+        # By workspace, as long as somebody is in one.
+        self._queues = WeakValueDictionary[str, asyncio.Lock]()
 
     # --- look -------------------------------------------------------------------------------------------------------
 
@@ -100,18 +107,19 @@ class Conversations:
     async def read(
         self, principal: Principal, conversation_id: UUID, after: int = 0, limit: int = 100
     ) -> ConversationRead:
-        """With the messages past the place `after`, in order."""
+        """With the messages past the place `after`, in order. A page is shorter where its messages are long."""
         check_limit(limit, MAX_PAGE_MESSAGES)
         scope = _scope(principal)
         values = scope.values(conversation_id=conversation_id, after=after, limit=limit + 1)
         async with self._database.transaction(scope, snapshot=True) as tx:
             row = await _found(tx, values)
             found: list[Any] = await (await tx.execute(_SQL["messages_page"], values, binary=True)).fetchall()
-        said = [Said(*each) for each in found[:limit]]
+        asked = [Said(*each) for each in found[:limit]]
         title = (await self._titles(principal, [row])).get(row.position)
-        messages = await self._messages(principal, said, is_shared=row.state == "broadcast")
+        said, messages = await self._messages(principal, asked, is_shared=row.state == "broadcast")
         whole = msgspec.structs.asdict(_conversation(row, title))
-        return ConversationRead(**whole, messages=messages, next=said[-1].place if len(found) > limit else None)
+        is_more = len(said) < len(found)
+        return ConversationRead(**whole, messages=messages, next=said[-1].place if is_more else None)
 
     async def page(
         self,
@@ -139,7 +147,7 @@ class Conversations:
     async def _titles(self, principal: Principal, rows: Sequence[Row]) -> dict[int, str | None]:
         """By the position of the conversation."""
         places = {row.titled_at: row.is_title_shared for row in rows if row.titled_at is not None}
-        payloads = await self._payloads(principal, places)
+        payloads, _ = await self._payloads(principal, places)
         return {
             row.position: payloads[row.titled_at].title
             for row in rows
@@ -148,32 +156,38 @@ class Conversations:
 
     async def _messages(
         self, principal: Principal, said: Sequence[Said], is_shared: bool = False
-    ) -> list[ConversationMessage]:
-        """Those that can be opened: somebody may be erased meanwhile."""
-        payloads = await self._payloads(principal, {each.position: is_shared or each.is_copy for each in said})
-        return [
+    ) -> tuple[Sequence[Said], list[ConversationMessage]]:
+        """The first of these, as many as fit on a page, and of them those that can be opened: somebody may be erased
+        meanwhile."""
+        payloads, left = await self._payloads(principal, {each.position: is_shared or each.is_copy for each in said})
+        # The first of all is never left.
+        cut = next((number for number, each in enumerate(said) if each.position in left), len(said))
+        return said[:cut], [
             _message(each, found.content)
-            for each in said
+            for each in said[:cut]
             for found in [payloads[each.position].message if each.position in payloads else None]
             if found is not None
         ]
 
-    async def _payloads(self, principal: Principal, places: dict[int, bool]) -> dict[int, ConversationPayload]:
+    async def _payloads(
+        self, principal: Principal, places: dict[int, bool]
+    ) -> tuple[dict[int, ConversationPayload], set[int]]:
         """What stands at these positions, each with whether it is a broadcast's, which is nobody's and so not to be
-        read in the scope of a user. That the caller may see it was said by the row that names the position."""
+        read in the scope of a user; and which are left because the others are long. That the caller may see it was said
+        by the row that names the position."""
         found: dict[int, ConversationPayload] = {}
+        left = set[int]()
         for is_shared, scope in ((False, _scope(principal)), (True, Scope(principal.workspace_id))):
-            left = sorted(place for place, shared in places.items() if shared == is_shared)
-            while left:
-                async with self._database.transaction(scope) as tx:
-                    sealed = await self._ledger.contents(tx, scope, left)
-                if not sealed:
-                    break
-                for content in await self._ledger.opened(scope, sealed):
-                    if content.body is not None:
-                        found[content.position] = ConversationPayload.of(content.body)
-                left = [place for place in left if place > sealed[-1].position]
-        return found
+            wanted = [place for place, shared in places.items() if shared == is_shared]
+            if not wanted:
+                continue
+            async with self._database.transaction(scope) as tx:
+                sealed = await self._ledger.contents(tx, scope, wanted, MAX_PAGE_BYTES)
+            for content in await self._ledger.opened(scope, sealed):
+                if content.body is not None:
+                    found[content.position] = ConversationPayload.of(content.body)
+            left |= {place for place in wanted if sealed and place > sealed[-1].position}
+        return found, left
 
     # --- make -------------------------------------------------------------------------------------------------------
 
@@ -265,8 +279,10 @@ class Conversations:
     ) -> list[Outcome]:
         """What must be decided while nothing else is appended, and stored with it: all of it or nothing."""
         subject = owner or WORKSPACE_SUBJECT
+        queue = self._queues.setdefault(workspace_id, asyncio.Lock())
         try:
-            async with self._turns:
+            # They would wait for one another at the head anyway, and there keep those of other workspaces out.
+            async with queue, self._turns:
                 # Before the head is held: whoever holds it should not wait for a connection.
                 await self._ledger.keys.ensure(workspace_id, {subject})
                 return await self._ledger.record_together(workspace_id, make)
@@ -350,7 +366,7 @@ class Conversations:
             said = Said(*row)
             conversation = await _found(tx, scope.values(conversation_id=said.conversation_id))
         title = (await self._titles(principal, [conversation])).get(conversation.position)
-        messages = [_message(said, content)] if content is not None else await self._messages(principal, [said])
+        messages = [_message(said, content)] if content is not None else (await self._messages(principal, [said]))[1]
         whole = msgspec.structs.asdict(_conversation(conversation, title))
         return Posted(**whole, message=messages[0]) if messages else None
 
