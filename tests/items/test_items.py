@@ -115,8 +115,10 @@ async def test_what_is_sent_again_is_put_once_and_other_content_under_its_id_is_
     (again,) = await do(app, ann, first)
     assert (again.memory_id, stored.memory_id) == (given, given)
     assert await got(app, ann, "k") == {"v": 2}
-    with pytest.raises(Conflict, match="other content"):
-        await do(app, ann, put("k", {"v": 3}, memory_id=given, text="one"))
+    for who in (ann, workspace.user("bob")):
+        with pytest.raises(Conflict, match="other content"):
+            await do(app, who, put("beside", {}), put("k", {"v": 3}, memory_id=given, text="one"))
+        assert await got(app, who, "beside") is None
     with pytest.raises(InvalidInput, match="once"):
         await do(app, ann, put("a", {}, memory_id=given), put("b", {}, memory_id=given))
     assert await got(app, ann, "k") == {"v": 2}

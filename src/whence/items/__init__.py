@@ -19,12 +19,11 @@ import msgspec
 from msgspec.structs import replace
 
 from whence.clock import Clock
-from whence.db import Database, Tx
+from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import Conflict, FieldError, Forbidden, NotFound, TooLarge
 from whence.identity import Principal, check_user_id
 from whence.ledger import Ledger
-from whence.ledger.append import Outcome
 from whence.ledger.effects import Effect, OwnEvent, Vector
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
 from whence.ledger.payloads import subject_of
@@ -162,8 +161,8 @@ class Items:
 
     async def do(self, principal: Principal, request: ItemsRequest) -> list[ItemOutcome]:
         """What is read is read before anything is written. All that is written is committed when this returns; where
-        something cannot be, it raises and nothing has changed. An id that was given to something else before is found
-        only then, and what is beside it is stored."""
+        something cannot be, it raises and nothing has changed. Only where somebody gives the same id to something else at
+        the same time, that is found when what is beside it is stored."""
         whose = self._whose(principal, request)
         _check_ops(request.ops)
         last = _last_writes(request.ops)
@@ -276,12 +275,15 @@ class Items:
                 events[place] = _put_event(whose, put, found, next(vectors) if put.text else None)
             elif found is not None:
                 events[place] = _delete_event(whose, found)
+        await self._check_given(whose, {place: own for place, own in events.items() if _is_given(puts.get(place))})
         own = [*events.values(), *([_renewal(whose, renewed)] if renewed else [])]
         outcomes = await self._ledger.record_all(whose.principal.workspace_id, own) if own else []
         done: dict[int, ItemOutcome] = {}
         for (place, event), outcome in zip(events.items(), outcomes, strict=False):
+            if outcome.status == "rejected":
+                raise not_stored(outcome)
             if outcome.status != "accepted":
-                await self._check_repeat(whose, f"ops[{place}]", event, outcome)
+                await self._check_repeat(whose, f"ops[{place}]", event)
             put, found = puts.get(place), known[place]
             # A deletion tells what it has deleted, a put what it has made.
             told = found.item.memory_id if put is None and found is not None else event.event.event_id
@@ -289,10 +291,19 @@ class Items:
             done[place] = ItemOutcome(memory_id=told, position=outcome.position, sanitised=taken_out)
         return done
 
-    async def _check_repeat(self, whose: _Whose, field: str, own: OwnEvent, outcome: Outcome) -> None:
-        """Raises where something was refused, and not merely sent again."""
-        if outcome.status == "rejected":
-            raise not_stored(outcome)
+    async def _check_given(self, whose: _Whose, given: dict[int, OwnEvent]) -> None:
+        """Raises where an id was given to something else before, whoever did."""
+        if not given:
+            return
+        scope = Scope(whose.principal.workspace_id)
+        async with self._database.transaction(scope) as tx:
+            known = await self._ledger.named(tx, scope, [own.event.event_id for own in given.values()])
+        for place, own in given.items():
+            if own.event.event_id in known:
+                await self._check_repeat(whose, f"ops[{place}]", own)
+
+    async def _check_repeat(self, whose: _Whose, field: str, own: OwnEvent) -> None:
+        """Raises where what is stored under this id is something else, and not the same sent again."""
         try:
             stored = document_of(await self._ledger.payload(whose.principal.scope, own.event.event_id))
         except (NotFound, KeyError, TypeError):
@@ -300,6 +311,10 @@ class Items:
         if stored is None or _said(stored) != _said(document_of(own.payload)):
             message = "an event with this id was stored earlier with other content"
             raise Conflict(message, (FieldError(f"{field}.memory_id", message),))
+
+
+def _is_given(put: _Put | None) -> bool:
+    return put is not None and put.op.memory_id is not None
 
 
 def _said(document: dict[str, Any]) -> dict[str, Any]:
