@@ -51,8 +51,8 @@ MAX_PAGE_BYTES = 41_943_040
 """Of what is said on one page, as it is stored; where there is more the page is shorter. Of a fork, of copies and of
 replies each. What a conversation may begin with fits."""
 MADE_AT_ONCE = 4
-"""Workspaces in which conversations are made at a time, one in each; it holds a connection while it waits for the head of
-its workspace."""
+"""Workspaces in which conversations are made at a time, one in each; it holds a connection while it waits for the
+head of its workspace."""
 
 _SQL = load("whence.conversations")
 

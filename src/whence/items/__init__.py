@@ -161,8 +161,8 @@ class Items:
 
     async def do(self, principal: Principal, request: ItemsRequest) -> list[ItemOutcome]:
         """What is read is read before anything is written. All that is written is committed when this returns; where
-        something cannot be, it raises and nothing has changed. Only where somebody gives the same id to something else at
-        the same time, that is found when what is beside it is stored."""
+        something cannot be, it raises and nothing has changed. Only where somebody gives the same id to something else
+        at the same time, that is found when what is beside it is stored."""
         whose = self._whose(principal, request)
         _check_ops(request.ops)
         last = _last_writes(request.ops)
