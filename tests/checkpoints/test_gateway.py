@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import structlog
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
@@ -257,6 +258,26 @@ async def test_every_operation_is_one_line_that_says_whose_and_never_what(
         assert whose.items() <= line.items()
         assert line["thread_id"] in ({None} if line["op"] in ("prune", "delete_for_runs") else {"t", None})
     assert "secret" not in str(lines)
+
+
+def test_inside_another_program_lines_go_to_logging(app: App) -> None:
+    before = structlog.get_config() if structlog.is_configured() else {}
+    structlog.reset_defaults()
+    try:
+        CheckpointerGateway.of(app)
+        assert isinstance(structlog.get_config()["logger_factory"], structlog.stdlib.LoggerFactory)
+    finally:
+        structlog.configure(**before)
+
+
+async def test_a_workspace_that_does_not_exist_has_no_threads(app: App, gateway: Gateway, tables: None) -> None:
+    for sealed in (False, True):
+        saver = gateway(sealed).for_user("ann", "misspelt")
+        for verb in (put(saver, "t", "x"), said_in(saver, "t"), saver.acopy_thread("t", "u")):
+            with pytest.raises(NotFound, match="there is no workspace misspelt"):
+                await verb
+    async with app.database.transaction(Scope("misspelt")) as tx:
+        assert await (await tx.execute("SELECT FROM whence.threads")).fetchone() is None
 
 
 async def test_a_conversation_is_asked_for_before_its_thread_is_touched_and_ends_with_it(

@@ -69,6 +69,7 @@ class CheckpointerGateway:
     def of(cls, app: App, admit: Admit | None = None) -> "CheckpointerGateway":
         """For a program that has opened an app, and has called `set_up` once. Without `admit`, a conversation is one of
         Whence's own."""
+        leave_logs_to_host()
         own = admit or partial(_admit, app.conversations)
         return cls(app.database, app.threads, app.settings.checkpoint_encryption, own)
 
@@ -124,6 +125,7 @@ class CheckpointerGateway:
         return await self.threads.rotate(workspace_id, user_id, on_progress)
 
     async def admit(self, principal: Principal, conversation_id: str | None) -> None:
+        await self.threads.check_workspace(principal.workspace_id)
         if self._admit is not None and conversation_id is not None:
             await self._admit(principal, conversation_id)
 
