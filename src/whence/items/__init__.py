@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeVar, cast
 from uuid import UUID, uuid4
 
@@ -78,6 +79,8 @@ SHOWN_CHARACTERS = 120
 _SIGNS: Final = frozenset({"$eq", "$ne", "$gt", "$gte", "$lt", "$lte"})
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """In JSON: the sign that Postgres does not keep."""
+_POWER: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.]*[eE]\+?\d+')
+"""In JSON: a string, or a number with a power of ten that Postgres writes out."""
 _PAST_ALL: Final = chr(0x10FFFF)
 _SQL = load("whence.items")
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -418,9 +421,7 @@ def _check_refused(whose: _Whose, field: str, categories: Sequence[str]) -> None
 
 
 def _json(field: str, sent: bytes) -> str:
-    if len(sent) > MAX_VALUE_BYTES:
-        message = f"takes {len(sent):,} bytes, and at most {MAX_VALUE_BYTES:,} are kept"
-        raise TooLarge(f"{field}: {message}", (FieldError(field, message),))
+    _check_size(field, len(sent))
     try:
         _object.decode(sent)
         text = sent.decode()
@@ -430,7 +431,24 @@ def _json(field: str, sent: bytes) -> str:
         raise refused(field, f"is not a JSON object: {error}") from None
     if _NUL.search(text):
         raise refused(field, "must not contain a NUL character")
+    text = _POWER.sub(_written_out, text)
+    _check_size(field, len(text.encode()))
     return text
+
+
+def _check_size(field: str, size: int) -> None:
+    if size > MAX_VALUE_BYTES:
+        message = f"takes {size:,} bytes, and at most {MAX_VALUE_BYTES:,} are kept"
+        raise TooLarge(f"{field}: {message}", (FieldError(field, message),))
+
+
+def _written_out(found: re.Match[str]) -> str:
+    """1e23 as what has a point: without one it would come back as an integer, which to Python is another number."""
+    number = found[0]
+    if number.startswith('"'):
+        return number
+    digits = f"{Decimal(number):f}"
+    return digits if "." in digits else f"{digits}.0"
 
 
 # --- what is written ------------------------------------------------------------------------------------------------
