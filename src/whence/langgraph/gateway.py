@@ -25,6 +25,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
     get_serializable_checkpoint_metadata,
 )
+from psycopg.rows import tuple_row
 
 from whence.app import DEFAULT_WORKSPACE, App, ensure_default_workspace, open_app, reach_database
 from whence.checkpoints import Progress, Rotated, ThreadName, Threads, Touch, thread_name
@@ -148,13 +149,18 @@ class CheckpointerGateway:
 
     @asynccontextmanager
     async def scoped(self, scope: Scope, tx: Tx | None) -> AsyncGenerator[Tx]:
-        """The caller's connection, one operation at a time, or one of our own."""
+        """The caller's connection, one operation at a time, or one of our own. Rows are tuples to us, whatever they are
+        to the caller."""
         if tx is None:
             async with self._database.transaction(scope) as conn:
                 yield conn
             return
         async with self._locks.setdefault(tx, asyncio.Lock()):
-            yield tx
+            callers, tx.row_factory = tx.row_factory, tuple_row
+            try:
+                yield tx
+            finally:
+                tx.row_factory = callers
 
 
 async def _admit(conversations: Conversations, principal: Principal, conversation_id: str) -> None:
