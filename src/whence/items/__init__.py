@@ -62,6 +62,8 @@ from whence.wire import (
 
 MAX_OPS = 1_000
 MAX_VALUE_BYTES = 262_144
+MAX_VALUE_LEVELS = 200
+"""Of objects and lists in each other. What is kept must be readable also where the stack is deep already."""
 MAX_LABELS = 32
 MAX_PATH_BYTES = 1_024
 """Of a namespace, with a sign after each label."""
@@ -81,6 +83,7 @@ _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """In JSON: the sign that Postgres does not keep."""
 _POWER: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.]*[eE]\+?\d+')
 """In JSON: a string, or a number with a power of ten that Postgres writes out."""
+_TOO_DEEP: Final = f"is nested too deeply: at most {MAX_VALUE_LEVELS} levels"
 _PAST_ALL: Final = chr(0x10FFFF)
 _SQL = load("whence.items")
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -423,17 +426,33 @@ def _check_refused(whose: _Whose, field: str, categories: Sequence[str]) -> None
 def _json(field: str, sent: bytes) -> str:
     _check_size(field, len(sent))
     try:
-        _object.decode(sent)
+        value = _object.decode(sent)
         text = sent.decode()
     except RecursionError:
-        raise refused(field, "is nested too deeply") from None
+        raise refused(field, _TOO_DEEP) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise refused(field, f"is not a JSON object: {error}") from None
+    if _is_too_deep(value):
+        raise refused(field, _TOO_DEEP)
     if _NUL.search(text):
         raise refused(field, "must not contain a NUL character")
     text = _POWER.sub(_written_out, text)
     _check_size(field, len(text.encode()))
     return text
+
+
+def _is_too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_VALUE_LEVELS):
+        level = [child for each in level for child in _children(each) if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: object) -> Iterable[object]:
+    whole = cast("dict[str, object] | list[object]", value)
+    return whole.values() if isinstance(whole, dict) else whole
 
 
 def _check_size(field: str, size: int) -> None:
