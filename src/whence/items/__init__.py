@@ -81,8 +81,10 @@ SHOWN_CHARACTERS = 120
 _SIGNS: Final = frozenset({"$eq", "$ne", "$gt", "$gte", "$lt", "$lte"})
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """In JSON: the sign that Postgres does not keep."""
-_POWER: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.]*[eE]\+?\d+')
-"""In JSON: a string, or a number with a power of ten that Postgres writes out."""
+_POWER: Final = re.compile(r"\d[eE]\+?\d")
+"""Perhaps a number with a power of ten, which Postgres writes out."""
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[-\d][-+.\deE]*+')
+"""In JSON: a whole string or a whole number, so that nothing is looked at twice."""
 _TOO_DEEP: Final = f"is nested too deeply: at most {MAX_VALUE_LEVELS} levels"
 _PAST_ALL: Final = chr(0x10FFFF)
 _SQL = load("whence.items")
@@ -436,8 +438,9 @@ def _json(field: str, sent: bytes) -> str:
         raise refused(field, _TOO_DEEP)
     if _NUL.search(text):
         raise refused(field, "must not contain a NUL character")
-    text = _POWER.sub(_written_out, text)
-    _check_size(field, len(text.encode()))
+    if _POWER.search(text):
+        text = _TOKEN.sub(_written_out, text)
+        _check_size(field, len(text.encode()))
     return text
 
 
@@ -464,7 +467,7 @@ def _check_size(field: str, size: int) -> None:
 def _written_out(found: re.Match[str]) -> str:
     """1e23 as what has a point: without one it would come back as an integer, which to Python is another number."""
     number = found[0]
-    if number.startswith('"'):
+    if number.startswith('"') or not _POWER.search(number):
         return number
     digits = f"{Decimal(number):f}"
     return digits if "." in digits else f"{digits}.0"
