@@ -1,6 +1,7 @@
 """Fixtures: one embedded Postgres for the whole run, one served Whence for all that speaks HTTP, a workspace a test."""
 
 import asyncio
+import atexit
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import httpx
 import pytest
 from psycopg import Connection, connect
 
+from commands import Commands
 from key_watch import keys_in_no_file, pytest_configure, pytest_runtest_makereport
 from whence.app import App, open_app
 from whence.db import embedded
@@ -96,8 +98,11 @@ def clean_environment() -> dict[str, str]:
 
 def whence(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """A command, run to its end."""
-    command = [sys.executable, "-m", "whence", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment() | environment)
+    return _commands.run(list(map(str, arguments)), clean_environment() | environment)
+
+
+_commands = Commands()
+atexit.register(_commands.close)
 
 
 @pytest.fixture(scope="session")

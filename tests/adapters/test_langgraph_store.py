@@ -154,10 +154,25 @@ async def test_a_batch_that_is_refused_changes_nothing(here: WhenceStore) -> Non
         assert "AKIA" not in str(refusal.value)
     with pytest.raises(TooLarge, match=r"ops\[0\]\.value"):
         await here.aput(("n",), "a", {"v": "x" * 262_144})
-    for value in ({"when": system_clock()}, {"set": {1}}, {"nan": float("nan")}):
+    for value in ({"when": system_clock()}, {"set": {1}}, {"nan": float("nan")}, {"in": [{1: 2}]}):
         with pytest.raises((TypeError, ValueError)):
             await here.aput(("n",), "a", value)
     assert await here.asearch(()) == []
+
+
+async def test_numbers_of_every_size_come_back_equal_and_of_their_kind(here: WhenceStore) -> None:
+    value = {
+        "floats": [1e16, 1e23, -1.5e30, 1.7976931348623157e308, 5e-324, 1.0, 0.1, 1e22],
+        "integers": [10**23, -(2**63), 0],
+        'a "1e23': 'as text: 1e23, "1e23", \\',
+    }
+    await here.aput(("n",), "k", value)
+    item = await here.aget(("n",), "k")
+    assert item is not None
+    assert item.value == value
+    assert {type(each) for each in item.value["floats"]} == {float}
+    with pytest.raises(TooLarge):
+        await here.aput(("n",), "k", {"v": [1e308] * 2_000})
 
 
 async def test_labels_are_refused_as_langgraph_does(here: WhenceStore) -> None:

@@ -6,17 +6,19 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 from uuid import uuid4
 
 import psycopg
 import pytest
+import structlog
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 from psycopg import AsyncConnection, Connection, sql
+from psycopg.rows import dict_row
 from structlog.testing import capture_logs
 
 from conftest import Workspace, clean_environment
@@ -25,7 +27,7 @@ from samples import event
 from saving import Gateway, at, listed, put, said_in
 from whence.app import App
 from whence.checkpoints import thread_name
-from whence.db import Scope, embedded, enter
+from whence.db import Scope, Tx, embedded, enter
 from whence.errors import InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.langgraph import CheckpointerGateway
@@ -128,14 +130,14 @@ async def threads_of(app: App, workspace: Workspace, user_id: str) -> list[str]:
         return [each.thread_id for each in await app.threads.of_user(tx, workspace.workspace_id, user_id)]
 
 
-async def test_a_connection_of_the_callers_own_enters_and_keeps_its_search_path(
+async def test_a_connection_of_the_callers_own_enters_and_keeps_its_search_path_and_rows(
     gateway: Gateway, workspace: Workspace, postgres: embedded.EmbeddedServer
 ) -> None:
     """Whatever tables it finds there: none of ours may be looked for by the search path."""
     ann = workspace.user("ann")
-    async with await AsyncConnection.connect(postgres.app_conninfo) as conn:
+    async with await AsyncConnection.connect(postgres.app_conninfo, row_factory=dict_row) as conn:
         await conn.execute("SET search_path = pg_catalog")
-        saver = gateway().for_(ann, tx=conn)
+        saver = gateway().for_(ann, tx=cast("Tx", conn))
         with pytest.raises(SetupError, match="scope"):
             await saver.aget_tuple(at("t"))
         await enter(conn, ann.scope)
@@ -148,7 +150,7 @@ async def test_a_connection_of_the_callers_own_enters_and_keeps_its_search_path(
         await saver.aprune(["u"])
         assert len(await listed(saver, None, filter={"said": "first"})) == 2
         await saver.adelete_thread("u")
-        assert await (await conn.execute("SHOW search_path")).fetchone() == ("pg_catalog",)
+        assert await (await conn.execute("SHOW search_path")).fetchone() == {"search_path": "pg_catalog"}
         await conn.rollback()
     assert await gateway().for_(ann).aget_tuple(at("t")) is None
 
@@ -257,6 +259,26 @@ async def test_every_operation_is_one_line_that_says_whose_and_never_what(
         assert whose.items() <= line.items()
         assert line["thread_id"] in ({None} if line["op"] in ("prune", "delete_for_runs") else {"t", None})
     assert "secret" not in str(lines)
+
+
+def test_inside_another_program_lines_go_to_logging(app: App) -> None:
+    before = structlog.get_config() if structlog.is_configured() else {}
+    structlog.reset_defaults()
+    try:
+        CheckpointerGateway.of(app)
+        assert isinstance(structlog.get_config()["logger_factory"], structlog.stdlib.LoggerFactory)
+    finally:
+        structlog.configure(**before)
+
+
+async def test_a_workspace_that_does_not_exist_has_no_threads(app: App, gateway: Gateway, tables: None) -> None:
+    for sealed in (False, True):
+        saver = gateway(sealed).for_user("ann", "misspelt")
+        for verb in (put(saver, "t", "x"), said_in(saver, "t"), saver.acopy_thread("t", "u")):
+            with pytest.raises(NotFound, match="there is no workspace misspelt"):
+                await verb
+    async with app.database.transaction(Scope("misspelt")) as tx:
+        assert await (await tx.execute("SELECT FROM whence.threads")).fetchone() is None
 
 
 async def test_a_conversation_is_asked_for_before_its_thread_is_touched_and_ends_with_it(

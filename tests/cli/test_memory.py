@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 from psycopg import Connection
 
 from conftest import Workspace, whence
 from whence.app import App
-from whence.wire import Fact, Remember
+from whence.wire import Fact, ItemsRequest, PutItem, Remember
 
 LONG = "Ann prefers tea over coffee in the mornings, and never drinks any after six in the evening"
 
@@ -106,6 +107,11 @@ async def test_a_long_list_is_told_in_pages_and_a_long_text_is_cut(
     assert len(row) == 80
     assert more == "more: --before 2"
     assert "first" in whence("memory", "list", *more.split()[1:], *where).stdout
+    # What has no text is told by its namespace and key.
+    item = PutItem(namespace=("people", "ann"), key="diet", value=Raw(b"{}"))
+    (put,) = await app.items.do(workspace.user("ann"), ItemsRequest(ops=(item,)))
+    assert "people/ann/diet" in whence("memory", "list", "--limit", "1", *where).stdout
+    assert whence("explain", str(put.memory_id), *where).stdout.startswith("people/ann/diet\nann told store on ")
 
 
 def test_who_was_remembered_for_needs_no_account_to_be_asked_for(where: tuple[str | Path, ...]) -> None:

@@ -156,6 +156,30 @@ async def test_one_who_replies_twenty_times_at_once_has_one_fork(app: App, works
     await assert_replay_is_equal(app, workspace)
 
 
+async def test_a_reply_whose_fork_is_deleted_meanwhile_makes_another(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, first = workspace.user("ann"), await broadcast(app, workspace)
+    fork = await app.conversations.post(ann, first.conversation_id, NewMessage("first"))
+    record = app.ledger.record
+
+    async def late(workspace_id: str, events: Any) -> Any:
+        monkeypatch.setattr(app.ledger, "record", record)
+        await app.conversations.delete(ann, fork.conversation_id)
+        return await record(workspace_id, events)
+
+    monkeypatch.setattr(app.ledger, "record", late)
+    afresh = await app.conversations.post(ann, first.conversation_id, NewMessage("second"))
+    assert (afresh.conversation_id != fork.conversation_id, afresh.message_count) == (True, 3)
+    with pytest.raises(Conflict, match="message_id"):
+        await app.conversations.post(ann, afresh.conversation_id, NewMessage("x", message_id=afresh.conversation_id))
+    # What is sent to the fork itself has nowhere to go.
+    fork = afresh
+    monkeypatch.setattr(app.ledger, "record", late)
+    with pytest.raises(NotFound):
+        await app.conversations.post(ann, fork.conversation_id, NewMessage("third"))
+
+
 async def test_the_same_message_sent_again_with_its_id_is_stored_once(app: App, workspace: Workspace) -> None:
     ann, bob, first = workspace.user("ann"), workspace.user("bob"), await broadcast(app, workspace)
     reply = NewMessage("Hello", message_id=uuid4())

@@ -80,6 +80,7 @@ def test_bad_requests_name_their_field_and_change_nothing(server: Server, admin:
             ({"key": "AKIAIOSFODNN7EXAMPLE"}, "ops[0].key", 422),
             ({"value": {"db": "postgres://ann:hunter2@db.example/x"}}, "ops[0].value", 422),
             ({"value": {"a": "x" * 262_144}}, "ops[0].value", 413),
+            ({"value": json.loads('{"a":' * 201 + "1" + "}" * 201)}, "ops[0].value", 422),
             ({"valued": 1}, "ops[0].valued", 422),
         ):
             answer = ann.post("/v1/items", json={"ops": [whole | change]})
@@ -100,6 +101,9 @@ def test_bad_requests_name_their_field_and_change_nothing(server: Server, admin:
             assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field), answer.text
         assert ann.post("/v1/items", json={"ops": [{"op": "search"}]}).json() == {"results": [{}]}
         with Whence(server.url, key=key) as client:
+            done = client.items([put("k", json.loads('{"a":' * 200 + "[]" + "}" * 200)["a"])])
+            assert done.results[0].memory_id is not None
+            done = client.items([DeleteItem(namespace=("n",), key="k")])
             done = client.items([put("k", {"a": 1}), GetItem(namespace=("n",), key="k")])
             assert done.results[0].memory_id is not None
             assert done.results[1].item is None

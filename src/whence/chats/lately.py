@@ -63,9 +63,9 @@ class Lately:
         self._ledger = ledger
         self._clock = clock
         self._behind = behind
-        self._recalls: dict[UUID, _Recalled] = {}
-        self._beginnings: dict[str, int | None] = {}
-        """Of the texts of memories; None where one is too short to be known again."""
+        self._recalls: dict[tuple[str, UUID], _Recalled] = {}
+        self._beginnings: dict[tuple[str, str], int | None] = {}
+        """Of the texts of memories; None where one is too short to be known again. Ids are unique in a workspace."""
 
     async def echoes(self, scope: Scope, agent: str, texts: Sequence[str]) -> Echoes:
         """What of that the messages may hold."""
@@ -95,11 +95,11 @@ class Lately:
         (found,) = await self._database.one_trip(scope, [(_RECALLS, values)])
         recorded = {event_id: position for position, event_id in rows_of(found)}
         newest = [*(each for each in known if each not in recorded), *recorded][:RECENT_RECALLS]
-        known |= {event_id: self._recalls[event_id] for event_id in recorded if event_id in self._recalls}
+        known |= _held(self._recalls, scope, recorded)
         unknown = [position for event_id, position in recorded.items() if event_id not in known]
         if unknown:
             known |= await self._opened(scope, unknown)
-        _hold(self._recalls, known, MAX_RECALLS_HELD)
+        _hold(self._recalls, scope, known, MAX_RECALLS_HELD)
         return [known[event_id] for event_id in newest if event_id in known]
 
     async def _opened(self, scope: Scope, positions: list[int]) -> dict[UUID, _Recalled]:
@@ -109,12 +109,12 @@ class Lately:
         return {content.event_id: _recalled(content.body) for content in contents if content.body}
 
     async def _begin(self, scope: Scope, agent: str, ids: list[str]) -> dict[str, int | None]:
-        known = {memory_id: self._beginnings[memory_id] for memory_id in ids if memory_id in self._beginnings}
+        known = _held(self._beginnings, scope, ids)
         new = [memory_id for memory_id in ids if memory_id not in known]
         if new:
             read = {str(each.memory_id): each.text for each in await self._given(scope, agent, new)}
             known |= {memory_id: _beginning(read.get(memory_id, "")) for memory_id in new}
-            _hold(self._beginnings, known, MAX_BEGINNINGS_HELD)
+            _hold(self._beginnings, scope, known, MAX_BEGINNINGS_HELD)
         return known
 
     async def _given(self, scope: Scope, agent: str, ids: list[str]) -> list[Given]:
@@ -151,8 +151,13 @@ def _parts(text: str) -> Iterable[str]:
     return (plain[at : at + MIN_ECHO_CHARACTERS] for at in range(len(plain) - MIN_ECHO_CHARACTERS + 1))
 
 
-def _hold(held: dict[Key, Value], known: dict[Key, Value], most: int) -> None:
+def _held(held: dict[tuple[str, Key], Value], scope: Scope, keys: Iterable[Key]) -> dict[Key, Value]:
+    names = ((key, (scope.workspace_id, key)) for key in keys)
+    return {key: held[name] for key, name in names if name in held}
+
+
+def _hold(held: dict[tuple[str, Key], Value], scope: Scope, known: dict[Key, Value], most: int) -> None:
     """What has been held longest goes."""
-    held.update(known)
-    for key in list(islice(held, max(0, len(held) - most))):
-        del held[key]
+    held.update({(scope.workspace_id, key): value for key, value in known.items()})
+    for name in list(islice(held, max(0, len(held) - most))):
+        del held[name]

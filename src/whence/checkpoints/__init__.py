@@ -106,6 +106,17 @@ class Threads:
         self._subject_keys = subject_keys
         self._clock = clock
         self._cache: dict[tuple[str, str], tuple[float, Keys]] = {}
+        self._workspaces: set[str] = set()
+
+    async def check_workspace(self, workspace_id: str) -> None:
+        """Threads of a workspace whose name is misspelt would be found by no export and no erasure."""
+        if workspace_id in self._workspaces:
+            return
+        async with self._database.transaction(Scope(workspace_id)) as tx:
+            row = await (await tx.execute(_SQL["workspace_exists"], {"workspace_id": workspace_id})).fetchone()
+        if row != (True,):
+            raise NotFound(f"there is no workspace {workspace_id}")
+        self._workspaces.add(workspace_id)
 
     async def keys(self, workspace_id: str, user_id: str, make: bool = False) -> Keys:
         """The user's keys. With `make` there is one to seal with."""

@@ -1,3 +1,6 @@
+-- name: workspace_exists
+SELECT EXISTS (SELECT FROM whence.workspaces WHERE workspace_id = %(workspace_id)s);
+
 -- name: thread_keys
 SELECT key_id, subject_key_id, sealed_key FROM whence.thread_keys
 WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s ORDER BY key_id;

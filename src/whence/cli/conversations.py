@@ -45,7 +45,7 @@ async def list_conversations(
 
 def _pair(one: Conversation) -> Pair:
     what = f"broadcast {one.key}" if one.key else one.state
-    said = f"{what}, {one.message_count:,} messages"
+    said = f"{what}, {one.message_count:,} message{'' if one.message_count == 1 else 's'}"
     return Pair(str(one.conversation_id), one.title or "", f"{to_minute(one.active_at)} {one.user_id or ''}", said)
 
 

@@ -118,9 +118,14 @@ async def _recalled(app: App, scope: Scope, named: UUID) -> RecallRecord | None:
         return None
 
 
+def _said(memory: StoredMemory) -> str:
+    """An item that no question is to find has no text, and is known by its namespace and key."""
+    return memory.text or memory.key or ""
+
+
 def _tell(console: Console, told: Explanation) -> None:
     memory = told.memory
-    console.print(shown(memory.text), style="bold", markup=False)
+    console.print(shown(_said(memory)), style="bold", markup=False)
     console.print(shown(told.summary), markup=False)
     if memory.fact is not None and memory.fact.confidence is not None:
         console.print(f"confidence {memory.fact.confidence:.2f}, importance {memory.importance:.2f}")
@@ -230,7 +235,7 @@ async def forget(call: AsUser, memory: MemoryId) -> None:
 
 def print_memories(found: Iterable[StoredMemory]) -> None:
     rows = [
-        Pair(str(memory.memory_id), memory.text, _when(memory), f"{_gone(memory)}{_what(memory)}, {_whose(memory)}")
+        Pair(str(memory.memory_id), _said(memory), _when(memory), f"{_gone(memory)}{_what(memory)}, {_whose(memory)}")
         for memory in found
     ]
     if rows:
@@ -240,7 +245,7 @@ def print_memories(found: Iterable[StoredMemory]) -> None:
 
 
 def _show(memory: StoredMemory) -> None:
-    Console(highlight=False, soft_wrap=True, markup=False).print(shown(memory.text), style="bold")
+    Console(highlight=False, soft_wrap=True, markup=False).print(shown(_said(memory)), style="bold")
     fact, accessed = memory.fact, memory.accessed_at
     taken_out = ", ".join(f"{count} x {name.replace('_', ' ')}" for name, count in (memory.sanitised or {}).items())
     print_fields(

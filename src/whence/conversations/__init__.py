@@ -304,6 +304,8 @@ class Conversations:
         if repeated is not None:
             return repeated
         event_id = message.message_id or uuid4()
+        if event_id == row.conversation_id:
+            raise Conflict("message_id: an event with this id was stored earlier")
         if row.state == "broadcast":
             outcome = await self._reply(principal, row, event_id, message)
         else:
@@ -316,7 +318,13 @@ class Conversations:
             return posted
         if outcome is not None and outcome.status == "rejected":
             # Perhaps because it was deleted meanwhile.
-            await self._row(principal, row.conversation_id)
+            try:
+                await self._row(principal, row.conversation_id)
+            except NotFound:
+                if row.conversation_id == conversation_id:
+                    raise
+                # It was a fork: its broadcast is still there, and the reply makes another.
+                return await self.post(principal, conversation_id, message)
             raise not_stored(outcome)
         # Somebody has stored an event of this id meanwhile, perhaps this very message.
         repeated = await self._repeated(principal, await self._target(principal, conversation_id), message)

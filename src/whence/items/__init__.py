@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeVar, cast
 from uuid import UUID, uuid4
 
@@ -67,6 +68,8 @@ MAX_QUESTIONS = 20
 MAX_ANSWER_BYTES = 33_554_432
 """Of values and namespaces, in one answer."""
 MAX_VALUE_BYTES = 262_144
+MAX_VALUE_LEVELS = 200
+"""Of objects and lists in each other. What is kept must be readable also where the stack is deep already."""
 MAX_LABELS = 32
 MAX_PATH_BYTES = 1_024
 """Of a namespace, with a sign after each label."""
@@ -84,6 +87,11 @@ SHOWN_CHARACTERS = 120
 _SIGNS: Final = frozenset({"$eq", "$ne", "$gt", "$gte", "$lt", "$lte"})
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """In JSON: the sign that Postgres does not keep."""
+_POWER: Final = re.compile(r"\d[eE]\+?\d")
+"""Perhaps a number with a power of ten, which Postgres writes out."""
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[-\d][-+.\deE]*+')
+"""In JSON: a whole string or a whole number, so that nothing is looked at twice."""
+_TOO_DEEP: Final = f"is nested too deeply: at most {MAX_VALUE_LEVELS} levels"
 _PAST_ALL: Final = chr(0x10FFFF)
 _SQL = load("whence.items")
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -487,19 +495,51 @@ def _check_refused(whose: _Whose, field: str, categories: Sequence[str]) -> None
 
 
 def _json(field: str, sent: bytes) -> str:
-    if len(sent) > MAX_VALUE_BYTES:
-        message = f"takes {len(sent):,} bytes, and at most {MAX_VALUE_BYTES:,} are kept"
-        raise TooLarge(f"{field}: {message}", (FieldError(field, message),))
+    _check_size(field, len(sent))
     try:
-        _object.decode(sent)
+        value = _object.decode(sent)
         text = sent.decode()
     except RecursionError:
-        raise refused(field, "is nested too deeply") from None
+        raise refused(field, _TOO_DEEP) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise refused(field, f"is not a JSON object: {error}") from None
+    if _is_too_deep(value):
+        raise refused(field, _TOO_DEEP)
     if _NUL.search(text):
         raise refused(field, "must not contain a NUL character")
+    if _POWER.search(text):
+        text = _TOKEN.sub(_written_out, text)
+        _check_size(field, len(text.encode()))
     return text
+
+
+def _is_too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_VALUE_LEVELS):
+        level = [child for each in level for child in _children(each) if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: object) -> Iterable[object]:
+    whole = cast("dict[str, object] | list[object]", value)
+    return whole.values() if isinstance(whole, dict) else whole
+
+
+def _check_size(field: str, size: int) -> None:
+    if size > MAX_VALUE_BYTES:
+        message = f"takes {size:,} bytes, and at most {MAX_VALUE_BYTES:,} are kept"
+        raise TooLarge(f"{field}: {message}", (FieldError(field, message),))
+
+
+def _written_out(found: re.Match[str]) -> str:
+    """1e23 as what has a point: without one it would come back as an integer, which to Python is another number."""
+    number = found[0]
+    if number.startswith('"') or not _POWER.search(number):
+        return number
+    digits = f"{Decimal(number):f}"
+    return digits if "." in digits else f"{digits}.0"
 
 
 # --- what is written ------------------------------------------------------------------------------------------------

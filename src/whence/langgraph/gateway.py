@@ -25,6 +25,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
     get_serializable_checkpoint_metadata,
 )
+from psycopg.rows import tuple_row
 
 from whence.app import DEFAULT_WORKSPACE, App, ensure_default_workspace, open_app, reach_database
 from whence.checkpoints import Progress, Rotated, ThreadName, Threads, Touch, thread_name
@@ -69,6 +70,7 @@ class CheckpointerGateway:
     def of(cls, app: App, admit: Admit | None = None) -> "CheckpointerGateway":
         """For a program that has opened an app, and has called `set_up` once. Without `admit`, a conversation is one of
         Whence's own."""
+        leave_logs_to_host()
         own = admit or partial(_admit, app.conversations)
         return cls(app.database, app.threads, app.settings.checkpoint_encryption, own)
 
@@ -124,6 +126,7 @@ class CheckpointerGateway:
         return await self.threads.rotate(workspace_id, user_id, on_progress)
 
     async def admit(self, principal: Principal, conversation_id: str | None) -> None:
+        await self.threads.check_workspace(principal.workspace_id)
         if self._admit is not None and conversation_id is not None:
             await self._admit(principal, conversation_id)
 
@@ -146,13 +149,18 @@ class CheckpointerGateway:
 
     @asynccontextmanager
     async def scoped(self, scope: Scope, tx: Tx | None) -> AsyncGenerator[Tx]:
-        """The caller's connection, one operation at a time, or one of our own."""
+        """The caller's connection, one operation at a time, or one of our own. Rows are tuples to us, whatever they are
+        to the caller."""
         if tx is None:
             async with self._database.transaction(scope) as conn:
                 yield conn
             return
         async with self._locks.setdefault(tx, asyncio.Lock()):
-            yield tx
+            callers, tx.row_factory = tx.row_factory, tuple_row
+            try:
+                yield tx
+            finally:
+                tx.row_factory = callers
 
 
 async def _admit(conversations: Conversations, principal: Principal, conversation_id: str) -> None:

@@ -7,7 +7,7 @@ server knows nothing of them; amid which run it was put is told with it.
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, Self, cast
 from uuid import UUID, uuid5
@@ -192,6 +192,7 @@ class WhenceStore(BaseStore):
         value = dict(op.value)
         # Strict, unlike the client's encoder, which writes a time or a set as what comes back as something else.
         written = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        _check_names(value)
         fields = self._index if op.index is None else _fields("index", op.index)
         return PutItem(
             namespace=op.namespace,
@@ -201,6 +202,19 @@ class WhenceStore(BaseStore):
             ttl_s=None if op.ttl is None else op.ttl * SECONDS_A_MINUTE,
             subject_id=self._subject(op.namespace) if self._subject is not None else None,
         )
+
+
+def _check_names(value: Any) -> None:
+    """JSON has names that are text, and writing others as text would put something else in their place."""
+    if isinstance(value, dict):
+        fields = cast("dict[object, object]", value)
+        for name, within in fields.items():
+            if not isinstance(name, str):
+                raise TypeError(f"names in a value are text, not {type(name).__name__}")
+            _check_names(within)
+    elif isinstance(value, (list, tuple)):
+        for within in cast("Sequence[object]", value):
+            _check_names(within)
 
 
 def _check_labels(op: Op) -> None:
