@@ -24,14 +24,16 @@ from lifecycle.conftest import Time
 from samples import event
 from saving import Gateway, at, listed, put, said_in
 from whence.app import App
-from whence.checkpoints import thread_name
+from whence.checkpoints import Touch, thread_name
 from whence.db import Scope, embedded, enter
+from whence.db.queries import load
 from whence.errors import InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.langgraph import CheckpointerGateway
 from whence.langgraph.plain import Saver
 from whence.wire import NewMessage
 
+lifecycle = load("whence.lifecycle")
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 
 
@@ -314,6 +316,54 @@ async def test_threads_of_a_conversation_of_whence_are_its_owners_and_end_with_i
     assert (await timed.retention.apply(ws)).conversations_disposed == 1
     assert await threads_of(timed, workspace, "ann") == []
     assert await said_in(gateway.for_(ann), "t") is None
+
+
+async def waits(app: App, *tasks: "asyncio.Task[Any]") -> None:
+    """Until somebody waits for a lock; or does not, and is done."""
+    while not any(task.done() for task in tasks):
+        async with app.database.transaction(None) as tx:
+            row = await (await tx.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")).fetchone()
+        if row != (0,):
+            return
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["clear", "sealed"])
+@pytest.mark.parametrize("puts_first", [False, True], ids=["append first", "put first"])
+async def test_a_first_write_beside_an_erasure_goes_with_it_or_comes_after_it(
+    app: App, gateway: Gateway, workspace: Workspace, sealed: bool, puts_first: bool
+) -> None:
+    """Whichever of the head and the thread a transaction holds first, neither it nor the erasure fails."""
+    ann, told = workspace.user("ann"), event({"text": "done"}, user_id="ann")
+    await app.threads.keys(workspace.workspace_id, "ann", make=True)
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        saver = gateway(sealed).for_(ann, tx=tx)
+        steps = [lambda: app.ledger.append_in(tx, workspace.admin, [told]), lambda: put(saver, "t", "mine")]
+        first, second = reversed(steps) if puts_first else steps
+        await first()
+        erasing = asyncio.create_task(app.erasures.erase(workspace.admin, "ann"))
+        await waits(app, erasing)
+        await second()
+    receipt = await erasing
+    assert receipt.removed["threads"].count == 1
+    assert await threads_of(app, workspace, "ann") == []
+    # One that waits for an erasure is of after it: as long as it waited.
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        await tx.execute(lifecycle["erase_alone"], {"workspace_id": workspace.workspace_id, "subject_id": "ann"})
+        saver, touch = (
+            gateway(sealed),
+            Touch(thread_name(workspace.workspace_id, "ann", "t"), None, None, receipt.erased_at),
+        )
+        touching = asyncio.create_task(saver.store(ann.scope, None, touch, []))
+        await waits(app, touching)
+        assert not touching.done()
+        since = app.clock()
+        await waits(app, touching)
+        over = app.clock()
+    await touching
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        [thread] = await app.threads.of_user(tx, workspace.workspace_id, "ann")
+    assert thread.created_at - receipt.erased_at > over - since
+    assert all(check.ok for check in await app.erasures.verify(receipt))
 
 
 def test_the_page_of_the_how_to_runs(tables: None, data_dir: Path) -> None:

@@ -7,7 +7,7 @@ framework know it by a longer one, which begins with whose it is.
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -137,17 +137,18 @@ class Threads:
     async def _add_key(self, workspace_id: str, user_id: str, only_first: bool) -> Keys:
         """One more, which seals from now on; `only_first`: unless there is one."""
         subject = (await self._subject_keys.ensure(workspace_id, {user_id}))[user_id]
-        now = self._clock()
-        values = {"workspace_id": workspace_id, "user_id": user_id, "now": now}
+        values = {"workspace_id": workspace_id, "user_id": user_id}
         try:
             async with self._database.transaction(Scope(workspace_id)) as tx:
+                await self.beside_erasure(tx, workspace_id, [user_id])
                 await tx.execute(_SQL["add_alone"], values)
+                now = self._clock()
                 rows: list[Any] = await (await tx.execute(_SQL["thread_keys"], values, binary=True)).fetchall()
                 if not (rows and only_first):
                     key_id = _next_id(now, rows[-1][0] if rows else None)
                     sealed = subject.seal(_place(workspace_id, key_id), SubjectKey.generate(), b"").ciphertext
-                    added = {**values, "key_id": key_id, "subject_key_id": subject.key_id, "sealed_key": sealed}
-                    await tx.execute(_SQL["add_thread_key"], added)
+                    added = {"key_id": key_id, "subject_key_id": subject.key_id, "sealed_key": sealed, "now": now}
+                    await tx.execute(_SQL["add_thread_key"], {**values, **added})
         except psycopg.errors.ForeignKeyViolation as error:
             # The subject's key that is remembered here was shredded elsewhere.
             self.forget(workspace_id, user_id)
@@ -158,14 +159,21 @@ class Threads:
         """What is done before anything is written to the thread, in the same transaction."""
         return Touch(name, conversation_id, key and key.key_id, self._clock())
 
+    async def beside_erasure(self, tx: Tx, workspace_id: str, user_ids: Iterable[str]) -> None:
+        """First of all in a transaction that holds threads or keys: an erasure of their user holds the head while it
+        removes them, and is not to wait for them then."""
+        for user_id in sorted(set(user_ids)):
+            await tx.execute(_SQL["beside_erasure"], {"workspace_id": workspace_id, "user_id": user_id})
+
     async def of_user(self, tx: Tx, workspace_id: str, user_id: str) -> list[Thread]:
         values = {"workspace_id": workspace_id, "user_id": user_id}
         return [Thread(*row) for row in await (await tx.execute(_SQL["threads_of_user"], values)).fetchall()]
 
     async def delete(self, tx: Tx, workspace_id: str, threads: Sequence[tuple[str, str]]) -> int:
         """Users and their threads, with all their checkpoints; says how many there were."""
-        values = {"workspace_id": workspace_id}
+        values: dict[str, Any] = {"workspace_id": workspace_id}
         values |= {"user_ids": [user for user, _ in threads], "thread_ids": [thread for _, thread in threads]}
+        await self.beside_erasure(tx, workspace_id, values["user_ids"])
         return (await tx.execute(_SQL["delete_threads"], values)).rowcount
 
     async def delete_of_conversations(self, tx: Tx, workspace_id: str, conversation_ids: Sequence[str | UUID]) -> int:
@@ -188,6 +196,7 @@ class Threads:
         first = names[0]
         whose = {"workspace_id": first.workspace_id, "user_id": first.user_id}
         values = {**whose, "thread_ids": [name.thread_id for name in names]}
+        await self.beside_erasure(tx, first.workspace_id, [first.user_id])
         rows = await (await tx.execute(_SQL["hold_threads"], values)).fetchall()
         stored = {"stored_as": [row[0] for row in rows]}
         if await (await tx.execute(_SQL["delta_threads"], stored)).fetchone() == (True,):
@@ -240,6 +249,7 @@ class Threads:
 
     async def _reseal(self, tx: Tx, name: ThreadName, keys: Keys) -> None:
         """Under the lock of its row nothing is written to the thread meanwhile."""
+        await self.beside_erasure(tx, name.workspace_id, [name.user_id])
         if await (await tx.execute(_SQL["hold_thread"], name._asdict())).fetchone() is None:
             return
         assert keys.newest is not None

@@ -6,6 +6,13 @@ WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s ORDER BY key_id;
 INSERT INTO whence.thread_keys (workspace_id, user_id, key_id, subject_key_id, sealed_key, created_at)
 VALUES (%(workspace_id)s, %(user_id)s, %(key_id)s, %(subject_key_id)s, %(sealed_key)b, %(now)s);
 
+-- fragment: beside_erasure
+-- An erasure of the user waits until what is written now is committed, and removes that too; or it is over already.
+pg_advisory_xact_lock_shared(hashtextextended(concat_ws(' ', 'whence erases', %(workspace_id)s::text, %(user_id)s::text), 0))
+
+-- name: beside_erasure
+SELECT {beside_erasure};
+
 -- name: add_alone
 -- One at a time adds a key of the user.
 SELECT pg_advisory_xact_lock(hashtextextended(concat_ws(' ', 'thread keys', %(workspace_id)s::text, %(user_id)s::text), 0));
@@ -25,9 +32,14 @@ WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s AND key_id = %(k
 
 -- name: touch
 -- Before anything of a thread is written: it is there afterwards, and until the transaction ends nobody deletes it or
--- seals it anew. Its key is the oldest that it may need, which only sealing anew moves on.
+-- seals it anew. Its key is the oldest that it may need, which only sealing anew moves on. What has waited for an erasure
+-- is of after it, also by its times.
+WITH held AS MATERIALIZED (SELECT {beside_erasure})
 INSERT INTO whence.threads (workspace_id, user_id, thread_id, conversation_id, key_id, created_at, used_at)
-VALUES (%(workspace_id)s, %(user_id)s, %(thread_id)s, %(conversation_id)s, %(key_id)s, %(now)s, %(now)s)
+SELECT %(workspace_id)s::text, %(user_id)s::text, %(thread_id)s::text, %(conversation_id)s::text, %(key_id)s::uuid,
+    %(now)s::timestamptz + (clock_timestamp() - statement_timestamp()),
+    %(now)s::timestamptz + (clock_timestamp() - statement_timestamp())
+FROM held
 ON CONFLICT ON CONSTRAINT threads_pkey DO UPDATE SET used_at = EXCLUDED.used_at,
     conversation_id = coalesce(EXCLUDED.conversation_id, threads.conversation_id),
     key_id = least(threads.key_id, EXCLUDED.key_id);
