@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.graph import END, START, StateGraph
@@ -319,11 +319,11 @@ async def test_threads_of_a_conversation_of_whence_are_its_owners_and_end_with_i
 
 
 async def waits(app: App, *tasks: "asyncio.Task[Any]") -> None:
-    """Until somebody waits for a lock; or does not, and is done."""
+    """Until all of them wait for a lock; or one does not, and is done."""
     while not any(task.done() for task in tasks):
         async with app.database.transaction(None) as tx:
             row = await (await tx.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")).fetchone()
-        if row != (0,):
+        if row is not None and row[0] >= len(tasks):
             return
 
 
@@ -364,6 +364,38 @@ async def test_a_first_write_beside_an_erasure_goes_with_it_or_comes_after_it(
         [thread] = await app.threads.of_user(tx, workspace.workspace_id, "ann")
     assert thread.created_at - receipt.erased_at > over - since
     assert all(check.ok for check in await app.erasures.verify(receipt))
+
+
+async def test_a_run_is_deleted_and_a_thread_copied_whole_beside_somebody_who_writes(
+    app: App, gateway: Gateway, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    saver = gateway().for_(ann, conversation_id="c1")
+    one = await put(saver, "t", "first", run_id="r1")
+    found = await saver.aget_tuple(at("t"))
+    assert found is not None
+    async with app.database.transaction(ann.scope) as tx:
+        # The next one has nothing new to say: it refers to what the first one has said.
+        checkpoint = found.checkpoint | {"id": empty_checkpoint()["id"]}
+        stored = await gateway().for_(ann, tx=tx).aput(at("t", one), checkpoint, {"run_id": "r2", "said": "first"}, {})
+        beside = gateway().for_(ann)
+        tasks = [
+            asyncio.create_task(verb) for verb in (beside.acopy_thread("t", "u"), beside.acopy_thread("no such", "v"))
+        ]
+        await waits(app, tasks[0])
+        tasks.append(asyncio.create_task(beside.adelete_for_runs(["r1"])))
+        await waits(app, tasks[0], tasks[2])
+    await asyncio.gather(*tasks)
+    newest = stored["configurable"]["checkpoint_id"]
+    assert await said_in(saver, "t", one) is None
+    assert await said_in(saver, "t", newest) == ["first"] * 3
+    assert await said_in(saver, "u", newest) == ["first"] * 3
+    # A copy ends with what it is a copy of, unless it is said or known already with what it does.
+    await beside.acopy_thread("t", "w")
+    await gateway().for_(ann, conversation_id="c2").acopy_thread("t", "x")
+    await beside.acopy_thread("u", "x")
+    assert await gateway().delete_conversations(workspace.workspace_id, ["c1"]) == 3
+    assert await threads_of(app, workspace, "ann") == ["x"]
 
 
 def test_the_page_of_the_how_to_runs(tables: None, data_dir: Path) -> None:

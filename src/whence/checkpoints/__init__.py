@@ -185,25 +185,30 @@ class Threads:
         """What these runs left in the user's threads, and values that only they referred to."""
         marks = [mark for run_id in run_ids for mark in keys.marks(run_id)]
         values = {"workspace_id": workspace_id, "user_id": user_id, "run_ids": list(run_ids), "marks": marks}
-        rows = await (await tx.execute(_SQL["delete_runs"], values)).fetchall()
+        await self.beside_erasure(tx, workspace_id, [user_id])
+        rows = await (await tx.execute(_SQL["hold_runs"], values)).fetchall()
+        stored = {"stored_as": [row[0] for row in rows]}
         if rows:
-            await tx.execute(_SQL["delete_loose_blobs"], {"stored_as": [row[0] for row in rows]})
+            await tx.execute(_SQL["delete_runs"], {**values, **stored})
+            await tx.execute(_SQL["delete_loose_blobs"], stored)
 
     async def prune(self, tx: Tx, names: Sequence[ThreadName]) -> bool:
         """Leaves the newest checkpoint of each namespace; says whether it may not, and then changes nothing."""
         if not names:
             return False
-        first = names[0]
-        whose = {"workspace_id": first.workspace_id, "user_id": first.user_id}
-        values = {**whose, "thread_ids": [name.thread_id for name in names]}
-        await self.beside_erasure(tx, first.workspace_id, [first.user_id])
-        rows = await (await tx.execute(_SQL["hold_threads"], values)).fetchall()
-        stored = {"stored_as": [row[0] for row in rows]}
+        stored = {"stored_as": [row[0] for row in await self._hold(tx, names)]}
         if await (await tx.execute(_SQL["delta_threads"], stored)).fetchone() == (True,):
             return True
         for statement in ("prune", "part_with_parents", "delete_loose_blobs"):
             await tx.execute(_SQL[statement], stored)
         return False
+
+    async def _hold(self, tx: Tx, names: Sequence[ThreadName]) -> list[Any]:
+        """Threads of one user, those that there are."""
+        whose = {"workspace_id": names[0].workspace_id, "user_id": names[0].user_id}
+        await self.beside_erasure(tx, names[0].workspace_id, [names[0].user_id])
+        values = {**whose, "thread_ids": [name.thread_id for name in names]}
+        return await (await tx.execute(_SQL["hold_threads"], values)).fetchall()
 
     async def find(self, tx: Tx, workspace_id: str, user_id: str, **wanted: Any) -> list[Any]:
         """A page of checkpoints: thread, stored name, namespace, id and metadata as they are stored."""
@@ -211,8 +216,16 @@ class Threads:
         statement = "find_checkpoints" if values["thread_id"] is None else "find_in_thread"
         return await (await tx.execute(_SQL[statement], values)).fetchall()
 
-    async def copy(self, tx: Tx, source: ThreadName, target: ThreadName, keys: Keys, seal_clear: bool) -> None:
-        """All of it, what is sealed sealed anew: it is bound to its thread. `target` was touched."""
+    async def copy(
+        self, tx: Tx, source: ThreadName, target: ThreadName, keys: Keys, seal_clear: bool, conversation_id: str | None
+    ) -> None:
+        """All of it, what is sealed sealed anew: it is bound to its thread. A copy ends with the given conversation, or
+        with the one that it is in already, or with that of its source."""
+        ends_with = {row[1]: row[2] for row in await self._hold(tx, [source, target])}
+        if source.thread_id not in ends_with:
+            return
+        ending = conversation_id or ends_with.get(target.thread_id) or ends_with[source.thread_id]
+        await self.touching(target, ending, keys.newest).execute(tx)
         sealers = (Sealer(keys, source.stored_as), Sealer(keys, target.stored_as))
         await _rewrite(tx, source.stored_as, target.stored_as, *sealers, seal_clear)
 

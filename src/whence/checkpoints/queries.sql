@@ -110,18 +110,24 @@ ORDER BY c.checkpoint_id DESC, c.thread_id DESC, c.checkpoint_ns DESC LIMIT %(li
 -- name: find_in_thread
 {found} AND t.thread_id = %(thread_id)s {newest_first};
 
+-- name: hold_runs
+-- The threads that have something of these runs.
+SELECT t.stored_as FROM whence.threads t
+WHERE t.workspace_id = %(workspace_id)s AND t.user_id = %(user_id)s AND EXISTS (
+    SELECT FROM langgraph.checkpoints c WHERE c.thread_id = t.stored_as
+      AND (c.metadata->>'run_id' = ANY (%(run_ids)s) OR c.metadata->>'whence.run' = ANY (%(marks)s))
+)
+ORDER BY t.thread_id FOR UPDATE OF t;
+
 -- name: delete_runs
 WITH gone AS (
-    DELETE FROM langgraph.checkpoints c USING whence.threads t
-    WHERE t.workspace_id = %(workspace_id)s AND t.user_id = %(user_id)s AND c.thread_id = t.stored_as
+    DELETE FROM langgraph.checkpoints c
+    WHERE c.thread_id = ANY (%(stored_as)s)
       AND (c.metadata->>'run_id' = ANY (%(run_ids)s) OR c.metadata->>'whence.run' = ANY (%(marks)s))
     RETURNING c.thread_id, c.checkpoint_ns, c.checkpoint_id
-), writes AS (
-    DELETE FROM langgraph.checkpoint_writes w USING gone
-    WHERE w.thread_id = gone.thread_id AND w.checkpoint_ns = gone.checkpoint_ns
-      AND w.checkpoint_id = gone.checkpoint_id
 )
-SELECT DISTINCT thread_id FROM gone;
+DELETE FROM langgraph.checkpoint_writes w USING gone
+WHERE w.thread_id = gone.thread_id AND w.checkpoint_ns = gone.checkpoint_ns AND w.checkpoint_id = gone.checkpoint_id;
 
 -- name: delete_loose_blobs
 -- What no checkpoint of the thread refers to any more.
@@ -133,7 +139,8 @@ WHERE b.thread_id = ANY (%(stored_as)s) AND NOT EXISTS (
 );
 
 -- name: hold_threads
-SELECT stored_as FROM whence.threads
+-- Until the transaction ends nothing is written to them; what the next statements see of them is whole.
+SELECT stored_as, thread_id, conversation_id FROM whence.threads
 WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s AND thread_id = ANY (%(thread_ids)s)
 ORDER BY thread_id FOR UPDATE;
 

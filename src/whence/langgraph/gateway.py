@@ -310,8 +310,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
         await self._begin("copy_thread", source.thread_id)
 
         async def act(conn: Tx, keys: Keys) -> None:
-            await self._gateway.threads.touching(target, self._conversation_id, keys.newest).execute(conn)
-            await self._gateway.threads.copy(conn, source, target, keys, self._gateway.sealed)
+            given = (keys, self._gateway.sealed, self._conversation_id)
+            await self._gateway.threads.copy(conn, source, target, *given)
 
         await self._with_keys(act, make=self._gateway.sealed)
 
