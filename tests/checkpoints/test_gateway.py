@@ -313,6 +313,12 @@ async def test_threads_of_a_conversation_of_whence_are_its_owners_and_end_with_i
     await timed.retention.apply(ws)
     assert await threads_of(timed, workspace, "ann") == ["t"]
     time.passes(days=1)
+    async with timed.database.transaction(Scope(ws)) as tx:
+        # Left to the next run while somebody writes to the thread, and the head goes on.
+        await put(gateway.for_(ann, tx=tx), "t", "late")
+        assert (await timed.retention.apply(ws)).conversations_disposed == 0
+        [outcome] = await timed.ledger.append_in(tx, workspace.admin, [event({"text": "done"})])
+        assert outcome.status == "accepted"
     assert (await timed.retention.apply(ws)).conversations_disposed == 1
     assert await threads_of(timed, workspace, "ann") == []
     assert await said_in(gateway.for_(ann), "t") is None
