@@ -24,13 +24,15 @@ from lifecycle.conftest import Time
 from samples import event
 from saving import Gateway, at, listed, put, said_in
 from whence.app import App
-from whence.checkpoints import Touch, thread_name
-from whence.db import Scope, embedded, enter
+from whence.checkpoints import Threads, Touch, thread_name
+from whence.conversations import Conversations
+from whence.db import Database, Scope, embedded, enter
 from whence.db.queries import load
 from whence.errors import InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.langgraph import CheckpointerGateway
 from whence.langgraph.plain import Saver
+from whence.ledger.payloads import SubjectKeys
 from whence.wire import NewMessage
 
 lifecycle = load("whence.lifecycle")
@@ -322,6 +324,30 @@ async def test_threads_of_a_conversation_of_whence_are_its_owners_and_end_with_i
     assert (await timed.retention.apply(ws)).conversations_disposed == 1
     assert await threads_of(timed, workspace, "ann") == []
     assert await said_in(gateway.for_(ann), "t") is None
+
+
+async def test_in_a_callers_transaction_no_other_connection_is_waited_for(
+    app: App, gateway: Gateway, workspace: Workspace, postgres: embedded.EmbeddedServer
+) -> None:
+    ann = workspace.user("ann")
+    talk = str((await app.conversations.start(ann, "Plans")).conversation_id)
+    theirs = str((await app.conversations.start(workspace.user("bob"), "Plans")).conversation_id)
+    mark = await put(gateway().for_(ann), "t", "first")
+    keys = SubjectKeys(app.database, app.ledger.keys._provider, app.clock)  # pyright: ignore[reportPrivateUsage]
+    async with Database(postgres.app_conninfo, max_connections=2) as small:
+        talks = Conversations(small, app.ledger, app.clock)
+        cold = CheckpointerGateway(small, Threads(small, keys, app.clock), True, None, talks)
+        for scope in (ann.scope, Scope(workspace.workspace_id)):
+            async with small.transaction(None), small.transaction(scope) as tx:
+                saver = cold.for_(ann, tx=tx, conversation_id=talk)
+                await put(saver, "t", "second", mark)
+                assert await said_in(saver, "t", mark) == ["first"] * 4
+                assert len(await listed(saver, None, filter={"said": "second"})) == 1
+                for other in (theirs, "c1"):
+                    with pytest.raises(NotFound, match="no such conversation"):
+                        await said_in(cold.for_(ann, tx=tx, conversation_id=other), "t")
+                await tx.rollback()
+            cold.threads.forget(workspace.workspace_id, "ann")
 
 
 async def waits(app: App, *tasks: "asyncio.Task[Any]") -> None:

@@ -8,6 +8,7 @@ framework know it by a longer one, which begins with whose it is.
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -32,6 +33,7 @@ PAGE_ROWS = 50
 RESEAL_TIMEOUT_MS = 10 * 60 * 1000
 
 Progress = Callable[[int, int], None]
+Within = Callable[[], AbstractAsyncContextManager[Tx]]
 
 _SQL = load("whence.checkpoints")
 _encode = msgspec.json.Encoder().encode
@@ -107,11 +109,12 @@ class Threads:
         self._clock = clock
         self._cache: dict[tuple[str, str], tuple[float, Keys]] = {}
 
-    async def keys(self, workspace_id: str, user_id: str, make: bool = False) -> Keys:
-        """The user's keys. With `make` there is one to seal with."""
+    async def keys(self, workspace_id: str, user_id: str, make: bool = False, within: Within | None = None) -> Keys:
+        """The user's keys. With `make` there is one to seal with. They are read `within` a transaction of the caller's,
+        who should not wait for another connection while holding one; only a first key is made in one of its own."""
         until, keys = self._cache.get((workspace_id, user_id), (0.0, None))
         if keys is None or until < time.monotonic() or (make and keys.newest is None):
-            keys = await self._read_keys(workspace_id, user_id)
+            keys = await self._read_keys(workspace_id, user_id, within)
             if make and keys.newest is None:
                 keys = await self._add_key(workspace_id, user_id, only_first=True)
             if len(self._cache) >= KEY_CACHE_SIZE:
@@ -124,9 +127,9 @@ class Threads:
         self._cache.pop((workspace_id, user_id), None)
         self._subject_keys.forget(workspace_id, user_id)
 
-    async def _read_keys(self, workspace_id: str, user_id: str) -> Keys:
+    async def _read_keys(self, workspace_id: str, user_id: str, within: Within | None = None) -> Keys:
         values = {"workspace_id": workspace_id, "user_id": user_id}
-        async with self._database.transaction(Scope(workspace_id)) as tx:
+        async with within() if within else self._database.transaction(Scope(workspace_id)) as tx:
             rows: list[Any] = await (await tx.execute(_SQL["thread_keys"], values, binary=True)).fetchall()
             subject_rows = await self._subject_keys.read(tx, workspace_id, {user_id}) if rows else []
         if not subject_rows:

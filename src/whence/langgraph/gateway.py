@@ -55,22 +55,30 @@ _T = TypeVar("_T")
 class CheckpointerGateway:
     """Threads belong to the user of a workspace who names them; nobody can name another's.
 
-    `sealed` is the setting `checkpoint_encryption`. `admit` is asked about a conversation before its thread is touched.
+    `sealed` is the setting `checkpoint_encryption`. `admit` is asked about a conversation before its thread is touched;
+    without it, `conversations` are.
     """
 
-    def __init__(self, database: Database, threads: Threads, sealed: bool, admit: Admit | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        threads: Threads,
+        sealed: bool,
+        admit: Admit | None = None,
+        conversations: Conversations | None = None,
+    ) -> None:
         self.threads = threads
         self.sealed = sealed
         self._database = database
         self._admit = admit
+        self._conversations = conversations
         self._locks: WeakKeyDictionary[Tx, asyncio.Lock] = WeakKeyDictionary()
 
     @classmethod
     def of(cls, app: App, admit: Admit | None = None) -> "CheckpointerGateway":
         """For a program that has opened an app, and has called `set_up` once. Without `admit`, a conversation is one of
         Whence's own."""
-        own = admit or partial(_admit, app.conversations)
-        return cls(app.database, app.threads, app.settings.checkpoint_encryption, own)
+        return cls(app.database, app.threads, app.settings.checkpoint_encryption, admit, app.conversations)
 
     @classmethod
     @asynccontextmanager
@@ -123,9 +131,13 @@ class CheckpointerGateway:
             raise SetupError("checkpoints are not encrypted: set checkpoint_encryption, and rotate then")
         return await self.threads.rotate(workspace_id, user_id, on_progress)
 
-    async def admit(self, principal: Principal, conversation_id: str | None) -> None:
-        if self._admit is not None and conversation_id is not None:
+    async def admit(self, principal: Principal, conversation_id: str, tx: Tx | None) -> None:
+        if self._admit is not None:
             await self._admit(principal, conversation_id)
+        elif self._conversations is not None:
+            named = _conversation(conversation_id)
+            async with self.scoped(Scope(principal.workspace_id, principal.user_id), tx) as conn:
+                await self._conversations.check(conn, principal, named)
 
     async def check_scope(self, scope: Scope, tx: Tx | None) -> None:
         """In a transaction that is somebody else's every thread would look as if it were empty."""
@@ -155,13 +167,12 @@ class CheckpointerGateway:
             yield tx
 
 
-async def _admit(conversations: Conversations, principal: Principal, conversation_id: str) -> None:
+def _conversation(conversation_id: str) -> UUID:
     try:
-        named = UUID(conversation_id)
+        return UUID(conversation_id)
     except ValueError:
         # Told as one that is not there: an id of another form is no conversation of anybody's.
         raise NotFound("there is no such conversation") from None
-    await conversations.get(principal, named)
 
 
 async def make_tables(settings: Settings) -> bool:
@@ -426,10 +437,11 @@ class Checkpointer(BaseCheckpointSaver[str]):
 
     async def _begin(self, op: str, thread_id: str | None) -> None:
         """Nothing is touched before it is known that the principal may, and every operation is told once."""
-        await self._gateway.admit(self._principal, self._conversation_id)
         if not self._is_in_scope:
             await self._gateway.check_scope(self._scope, self._tx)
             self._is_in_scope = True
+        if self._conversation_id is not None:
+            await self._gateway.admit(self._principal, self._conversation_id, self._tx)
         log.info(
             "checkpoint",
             op=op,
@@ -440,7 +452,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
         )
 
     async def _keys(self, make: bool = False) -> Keys:
-        return await self._gateway.threads.keys(*self._who, make)
+        within = partial(self._gateway.scoped, self._scope, self._tx)
+        return await self._gateway.threads.keys(*self._who, make, within)
 
     def _forget(self) -> None:
         self._gateway.threads.forget(*self._who)
