@@ -8,8 +8,9 @@ framework know it by a longer one, which begins with whose it is.
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -17,14 +18,14 @@ import msgspec
 import psycopg
 from psycopg.types.json import Jsonb
 
-from whence.checkpoints.sealing import SEALED, Keys, Sealer, place_of
+from whence.checkpoints.sealing import SEALED, Keys, Sealer, UnknownKey, place_of
 from whence.clock import Clock
 from whence.crypto import SubjectKey
 from whence.db import Database, Scope, Tx
 from whence.db.arrays import Times, scalar
 from whence.db.queries import load
 from whence.db.trip import Statement, Values
-from whence.errors import FieldError, InvalidInput, NotFound, Unavailable
+from whence.errors import FieldError, InvalidInput, NotFound, SetupError, Unavailable
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
 from whence.ledger.payloads import KEY_CACHE_SECONDS, KEY_CACHE_SIZE, SubjectKeys
 
@@ -292,31 +293,60 @@ class Threads:
         """Whether LangGraph was ever used with this database."""
         return await (await tx.execute(_SQL["has_checkpoints"])).fetchone() == (True,)
 
-    async def opened(self, tx: Tx, thread: ThreadName, keys: Keys) -> AsyncIterator[list[dict[str, Any]]]:
-        """What a thread holds, opened and in a form for people, page by page."""
-        sealer = Sealer(keys, thread.stored_as)
-        async for page in _pages(tx, "checkpoints", thread.stored_as):
-            yield [
-                {
-                    "checkpoint_ns": row[0],
-                    "checkpoint_id": row[1],
-                    "parent_checkpoint_id": row[2],
-                    "checkpoint": sealer.open_checkpoint(place_of(row[0], row[1]), row[3]),
-                    "metadata": sealer.open_metadata(place_of(row[0], row[1]), row[4]),
-                }
-                for row in page
-            ]
-        async for page in _pages(tx, "blobs", thread.stored_as):
-            yield [
-                {"checkpoint_ns": ns, "channel": channel, "version": version, **_value(sealer, kind, blob)}
-                for ns, channel, version, kind, blob in page
-            ]
-        async for page in _pages(tx, "writes", thread.stored_as):
-            yield [
-                {"checkpoint_ns": row[0], "checkpoint_id": row[1], "task_id": row[2], "channel": row[4]}
-                | _value(sealer, row[6], row[7])
-                for row in page
-            ]
+    async def opened(self, scope: Scope, thread: ThreadName) -> AsyncIterator[list[dict[str, Any]]]:
+        """What a thread holds, opened and in a form for people, page by page. No transaction is open between two of
+        them: whoever reads may be slow."""
+        for table in _KEY_COLUMNS:
+            after = _FIRST
+            while True:
+                page, after = await self._opened_page(scope, thread, table, after)
+                if not page:
+                    break
+                yield page
+
+    async def _opened_page(
+        self, scope: Scope, thread: ThreadName, table: str, after: Sequence[Any]
+    ) -> tuple[list[dict[str, Any]], Sequence[Any]]:
+        whose = (thread.workspace_id, thread.user_id)
+        keys = await self.keys(*whose)
+        async with self._database.transaction(scope) as tx:
+            rows, next_after = await _page(tx, table, thread.stored_as, after)
+        try:
+            return _lines(table, Sealer(keys, thread.stored_as), rows), next_after
+        except UnknownKey:
+            self.forget(*whose)
+        # Keys were rotated elsewhere. At one and the same moment, what is stored and the keys that there are agree.
+        async with self._database.transaction(scope, snapshot=True) as tx:
+            rows, next_after = await _page(tx, table, thread.stored_as, after)
+            keys = await self._read_keys(*whose, partial(nullcontext, tx))
+        try:
+            return _lines(table, Sealer(keys, thread.stored_as), rows), next_after
+        except UnknownKey as error:
+            raise SetupError("a checkpoint is sealed under a key that is gone") from error
+
+
+def _lines(table: str, sealer: Sealer, rows: Sequence[Any]) -> list[dict[str, Any]]:
+    if table == "checkpoints":
+        return [
+            {
+                "checkpoint_ns": row[0],
+                "checkpoint_id": row[1],
+                "parent_checkpoint_id": row[2],
+                "checkpoint": sealer.open_checkpoint(place_of(row[0], row[1]), row[3]),
+                "metadata": sealer.open_metadata(place_of(row[0], row[1]), row[4]),
+            }
+            for row in rows
+        ]
+    if table == "blobs":
+        return [
+            {"checkpoint_ns": ns, "channel": channel, "version": version, **_value(sealer, kind, blob)}
+            for ns, channel, version, kind, blob in rows
+        ]
+    return [
+        {"checkpoint_ns": row[0], "checkpoint_id": row[1], "task_id": row[2], "channel": row[4]}
+        | _value(sealer, row[6], row[7])
+        for row in rows
+    ]
 
 
 def _value(sealer: Sealer, kind: str | None, blob: bytes | None) -> dict[str, Any]:
@@ -343,18 +373,22 @@ def _unpacked(data: bytes | memoryview) -> Any:
 _KEY_COLUMNS = {"checkpoints": 2, "blobs": 3, "writes": 4}
 
 
+_FIRST: Sequence[Any] = ("", "", "", -(1 << 31))
+
+
+async def _page(tx: Tx, table: str, stored_as: str, after: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
+    """The next rows of a thread in order of their keys, and where they end."""
+    values = {f"after_{place}": value for place, value in enumerate(after, 1)}
+    values |= {"stored_as": stored_as, "limit": PAGE_ROWS}
+    rows: list[Any] = await (await tx.execute(_SQL[f"{table}_after"], values, binary=True)).fetchall()
+    return rows, rows[-1][: _KEY_COLUMNS[table]] if rows else after
+
+
 async def _pages(tx: Tx, table: str, stored_as: str) -> AsyncIterator[list[Any]]:
-    """All rows of a thread, in order of their keys."""
-    width = _KEY_COLUMNS[table]
-    after: Sequence[Any] = ("", "", "", -(1 << 31))
-    while True:
-        values = {f"after_{place}": value for place, value in enumerate(after, 1)}
-        values |= {"stored_as": stored_as, "limit": PAGE_ROWS}
-        rows: list[Any] = await (await tx.execute(_SQL[f"{table}_after"], values, binary=True)).fetchall()
-        if not rows:
-            return
+    rows, after = await _page(tx, table, stored_as, _FIRST)
+    while rows:
         yield rows
-        after = rows[-1][:width]
+        rows, after = await _page(tx, table, stored_as, after)
 
 
 async def _rewrite(tx: Tx, source: str, target: str, opener: Sealer, sealer: Sealer, seal_clear: bool) -> None:
