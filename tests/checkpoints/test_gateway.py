@@ -350,6 +350,26 @@ async def test_in_a_callers_transaction_no_other_connection_is_waited_for(
             cold.threads.forget(workspace.workspace_id, "ann")
 
 
+@pytest.mark.parametrize("sealed", [False, True], ids=["clear", "sealed"])
+async def test_a_call_of_a_subgraph_is_pruned_with_the_checkpoint_that_it_began_from(
+    gateway: Gateway, workspace: Workspace, owner: Connection, sealed: bool
+) -> None:
+    saver = gateway(sealed).for_(workspace.user("ann"))
+    old = await put(saver, "t", "old")
+    new = await put(saver, "t", "new", old)
+    unsaved = empty_checkpoint()["id"]
+    for ns, root in (("call:1", old), ("call:2", new), ("call:3", unsaved), ("lasting", old), ("call:1|deep:1", old)):
+        checkpoint = empty_checkpoint() | {"channel_versions": {"said": "1"}, "channel_values": {"said": ["x"]}}
+        stored = await saver.aput(at("t", ns=ns), checkpoint, {"parents": {"": root}}, {"said": "1"})
+        await saver.aput_writes(stored, [("said", ["x"])], "task-1")
+    await saver.aprune(["t"])
+    stored_as = thread_name(workspace.workspace_id, "ann", "t").stored_as
+    for table in TABLES:
+        statement = sql.SQL("SELECT checkpoint_ns FROM langgraph.{} WHERE thread_id = %s ORDER BY 1")
+        left = owner.execute(statement.format(sql.Identifier(table)), [stored_as]).fetchall()
+        assert left == [("",), ("call:2",), ("call:3",), ("lasting",)], table
+
+
 async def waits(app: App, *tasks: "asyncio.Task[Any]") -> None:
     """Until all of them wait for a lock; or one does not, and is done."""
     while not any(task.done() for task in tasks):

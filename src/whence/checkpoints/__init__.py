@@ -197,7 +197,8 @@ class Threads:
             await tx.execute(_SQL["delete_loose_blobs"], stored)
 
     async def prune(self, tx: Tx, names: Sequence[ThreadName]) -> bool:
-        """Leaves the newest checkpoint of each namespace; says whether it may not, and then changes nothing."""
+        """Leaves the newest checkpoint of each namespace that is not over; says whether it may not, and then changes
+        nothing."""
         if not names:
             return False
         stored = {"stored_as": [row[0] for row in await self._hold(tx, names)]}

@@ -157,20 +157,32 @@ SELECT EXISTS (
 );
 
 -- name: prune
--- The newest of each namespace stays, and what it reads pending sends from where it is of an old form.
+-- The newest of each namespace stays, and what it reads pending sends from where it is of an old form. The namespace of
+-- one call of a subgraph, which has a colon, goes with the root checkpoint that the call began from; while that one is
+-- not saved yet, the call may be going on.
 WITH newest AS MATERIALIZED (
     SELECT DISTINCT ON (c.thread_id, c.checkpoint_ns) c.thread_id, c.checkpoint_ns, c.checkpoint_id,
         CASE WHEN (c.checkpoint->>'v')::integer < 4 AND EXISTS (
             SELECT FROM langgraph.checkpoint_writes w
             WHERE w.thread_id = c.thread_id AND w.checkpoint_ns = c.checkpoint_ns
               AND w.checkpoint_id = c.parent_checkpoint_id AND w.channel = '__pregel_tasks'
-        ) THEN c.parent_checkpoint_id END AS sends
+        ) THEN c.parent_checkpoint_id END AS sends,
+        c.metadata->'parents'->>'' AS root
     FROM langgraph.checkpoints c WHERE c.thread_id = ANY (%(stored_as)s)
     ORDER BY c.thread_id, c.checkpoint_ns, c.checkpoint_id DESC
+), settled AS (
+    SELECT n.*, position(':' IN n.checkpoint_ns) > 0 AND EXISTS (
+        SELECT FROM langgraph.checkpoints r
+        WHERE r.thread_id = n.thread_id AND r.checkpoint_ns = '' AND r.checkpoint_id = n.root
+    ) AND NOT EXISTS (
+        SELECT FROM newest k
+        WHERE k.thread_id = n.thread_id AND k.checkpoint_ns = '' AND n.root IN (k.checkpoint_id, k.sends)
+    ) AS is_over
+    FROM newest n
 ), gone AS (
-    DELETE FROM langgraph.checkpoints c USING newest n
-    WHERE c.thread_id = n.thread_id AND c.checkpoint_ns = n.checkpoint_ns AND c.checkpoint_id <> n.checkpoint_id
-      AND c.checkpoint_id IS DISTINCT FROM n.sends
+    DELETE FROM langgraph.checkpoints c USING settled n
+    WHERE c.thread_id = n.thread_id AND c.checkpoint_ns = n.checkpoint_ns
+      AND (n.is_over OR (c.checkpoint_id <> n.checkpoint_id AND c.checkpoint_id IS DISTINCT FROM n.sends))
     RETURNING c.thread_id, c.checkpoint_ns, c.checkpoint_id
 )
 DELETE FROM langgraph.checkpoint_writes w USING gone

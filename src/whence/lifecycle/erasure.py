@@ -39,9 +39,10 @@ SETTLE_AFTER = timedelta(seconds=60)
 """So long an erasure is left to whoever began it; then a worker takes it up."""
 IN_FLIGHT_SECONDS = 0.5
 """More than servers remember keys for, so that requests that were let in have ended."""
-HOLD_MS, HOLD_ATTEMPTS = 500, 120
-"""So long an erasure waits for those who write, and so often. It lets go in between, and before the database looks for
-circles: somebody's transaction may hold the head and go on to write to a thread, or the other way round."""
+HOLD_MS = 500
+"""So long an erasure waits for those who write, before it lets go and begins again. That is before the database looks
+for circles: somebody's transaction may hold the head and go on to write to a thread, or the other way round."""
+HOLD_ATTEMPTS = 120
 STEPS = ("rows", "keys", "memory", "graph")
 
 Told = Callable[[str, int, int], None]
