@@ -12,7 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 import structlog
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.graph import END, START, StateGraph
@@ -26,14 +26,18 @@ from lifecycle.conftest import Time
 from samples import event
 from saving import Gateway, at, listed, put, said_in
 from whence.app import App
-from whence.checkpoints import thread_name
-from whence.db import Scope, Tx, embedded, enter
+from whence.checkpoints import Threads, Touch, thread_name
+from whence.conversations import Conversations
+from whence.db import Database, Scope, Tx, embedded, enter
+from whence.db.queries import load
 from whence.errors import InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.langgraph import CheckpointerGateway
 from whence.langgraph.plain import Saver
+from whence.ledger.payloads import SubjectKeys
 from whence.wire import NewMessage
 
+lifecycle = load("whence.lifecycle")
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 
 
@@ -333,9 +337,139 @@ async def test_threads_of_a_conversation_of_whence_are_its_owners_and_end_with_i
     await timed.retention.apply(ws)
     assert await threads_of(timed, workspace, "ann") == ["t"]
     time.passes(days=1)
+    async with timed.database.transaction(Scope(ws)) as tx:
+        # Left to the next run while somebody writes to the thread, and the head goes on.
+        await put(gateway.for_(ann, tx=tx), "t", "late")
+        assert (await timed.retention.apply(ws)).conversations_disposed == 0
+        [outcome] = await timed.ledger.append_in(tx, workspace.admin, [event({"text": "done"})])
+        assert outcome.status == "accepted"
     assert (await timed.retention.apply(ws)).conversations_disposed == 1
     assert await threads_of(timed, workspace, "ann") == []
     assert await said_in(gateway.for_(ann), "t") is None
+
+
+async def test_in_a_callers_transaction_no_other_connection_is_waited_for(
+    app: App, gateway: Gateway, workspace: Workspace, postgres: embedded.EmbeddedServer
+) -> None:
+    ann = workspace.user("ann")
+    talk = str((await app.conversations.start(ann, "Plans")).conversation_id)
+    theirs = str((await app.conversations.start(workspace.user("bob"), "Plans")).conversation_id)
+    mark = await put(gateway().for_(ann), "t", "first")
+    keys = SubjectKeys(app.database, app.ledger.keys._provider, app.clock)  # pyright: ignore[reportPrivateUsage]
+    async with Database(postgres.app_conninfo, max_connections=2) as small:
+        talks = Conversations(small, app.ledger, app.clock)
+        cold = CheckpointerGateway(small, Threads(small, keys, app.clock), True, None, talks)
+        for scope in (ann.scope, Scope(workspace.workspace_id)):
+            async with small.transaction(None), small.transaction(scope) as tx:
+                saver = cold.for_(ann, tx=tx, conversation_id=talk)
+                await put(saver, "t", "second", mark)
+                assert await said_in(saver, "t", mark) == ["first"] * 4
+                assert len(await listed(saver, None, filter={"said": "second"})) == 1
+                for other in (theirs, "c1"):
+                    with pytest.raises(NotFound, match="no such conversation"):
+                        await said_in(cold.for_(ann, tx=tx, conversation_id=other), "t")
+                await tx.rollback()
+            cold.threads.forget(workspace.workspace_id, "ann")
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["clear", "sealed"])
+async def test_a_call_of_a_subgraph_is_pruned_with_the_checkpoint_that_it_began_from(
+    gateway: Gateway, workspace: Workspace, owner: Connection, sealed: bool
+) -> None:
+    saver = gateway(sealed).for_(workspace.user("ann"))
+    old = await put(saver, "t", "old")
+    new = await put(saver, "t", "new", old)
+    unsaved = empty_checkpoint()["id"]
+    for ns, root in (("call:1", old), ("call:2", new), ("call:3", unsaved), ("lasting", old), ("call:1|deep:1", old)):
+        checkpoint = empty_checkpoint() | {"channel_versions": {"said": "1"}, "channel_values": {"said": ["x"]}}
+        stored = await saver.aput(at("t", ns=ns), checkpoint, {"parents": {"": root}}, {"said": "1"})
+        await saver.aput_writes(stored, [("said", ["x"])], "task-1")
+    await saver.aprune(["t"])
+    stored_as = thread_name(workspace.workspace_id, "ann", "t").stored_as
+    for table in TABLES:
+        statement = sql.SQL("SELECT checkpoint_ns FROM langgraph.{} WHERE thread_id = %s ORDER BY 1")
+        left = owner.execute(statement.format(sql.Identifier(table)), [stored_as]).fetchall()
+        assert left == [("",), ("call:2",), ("call:3",), ("lasting",)], table
+
+
+async def waits(app: App, *tasks: "asyncio.Task[Any]") -> None:
+    """Until all of them wait for a lock; or one does not, and is done."""
+    while not any(task.done() for task in tasks):
+        async with app.database.transaction(None) as tx:
+            row = await (await tx.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")).fetchone()
+        if row is not None and row[0] >= len(tasks):
+            return
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["clear", "sealed"])
+@pytest.mark.parametrize("puts_first", [False, True], ids=["append first", "put first"])
+async def test_a_first_write_beside_an_erasure_goes_with_it_or_comes_after_it(
+    app: App, gateway: Gateway, workspace: Workspace, sealed: bool, puts_first: bool
+) -> None:
+    """Whichever of the head and the thread a transaction holds first, neither it nor the erasure fails."""
+    ann, told = workspace.user("ann"), event({"text": "done"}, user_id="ann")
+    await app.threads.keys(workspace.workspace_id, "ann", make=True)
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        saver = gateway(sealed).for_(ann, tx=tx)
+        steps = [lambda: app.ledger.append_in(tx, workspace.admin, [told]), lambda: put(saver, "t", "mine")]
+        first, second = reversed(steps) if puts_first else steps
+        await first()
+        erasing = asyncio.create_task(app.erasures.erase(workspace.admin, "ann"))
+        await waits(app, erasing)
+        await second()
+    receipt = await erasing
+    assert receipt.removed["threads"].count == 1
+    assert await threads_of(app, workspace, "ann") == []
+    # One that waits for an erasure is of after it: as long as it waited.
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        await tx.execute(lifecycle["erase_alone"], {"workspace_id": workspace.workspace_id, "subject_id": "ann"})
+        saver, touch = (
+            gateway(sealed),
+            Touch(thread_name(workspace.workspace_id, "ann", "t"), None, None, receipt.erased_at),
+        )
+        touching = asyncio.create_task(saver.store(ann.scope, None, touch, []))
+        await waits(app, touching)
+        assert not touching.done()
+        since = app.clock()
+        await waits(app, touching)
+        over = app.clock()
+    await touching
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        [thread] = await app.threads.of_user(tx, workspace.workspace_id, "ann")
+    assert thread.created_at - receipt.erased_at > over - since
+    assert all(check.ok for check in await app.erasures.verify(receipt))
+
+
+async def test_a_run_is_deleted_and_a_thread_copied_whole_beside_somebody_who_writes(
+    app: App, gateway: Gateway, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    saver = gateway().for_(ann, conversation_id="c1")
+    one = await put(saver, "t", "first", run_id="r1")
+    found = await saver.aget_tuple(at("t"))
+    assert found is not None
+    async with app.database.transaction(ann.scope) as tx:
+        # The next one has nothing new to say: it refers to what the first one has said.
+        checkpoint = found.checkpoint | {"id": empty_checkpoint()["id"]}
+        stored = await gateway().for_(ann, tx=tx).aput(at("t", one), checkpoint, {"run_id": "r2", "said": "first"}, {})
+        beside = gateway().for_(ann)
+        tasks = [
+            asyncio.create_task(verb) for verb in (beside.acopy_thread("t", "u"), beside.acopy_thread("no such", "v"))
+        ]
+        await waits(app, tasks[0])
+        tasks.append(asyncio.create_task(beside.adelete_for_runs(["r1"])))
+        await waits(app, tasks[0], tasks[2])
+    await asyncio.gather(*tasks)
+    newest = stored["configurable"]["checkpoint_id"]
+    assert await said_in(saver, "t", one) is None
+    assert await said_in(saver, "t", newest) == ["first"] * 3
+    assert await said_in(saver, "u", newest) == ["first"] * 3
+    # A copy ends with what it is a copy of, unless it is said or known already with what it does.
+    await beside.acopy_thread("t", "w")
+    await gateway().for_(ann, conversation_id="c2").acopy_thread("t", "x")
+    await beside.acopy_thread("u", "x")
+    assert await gateway().delete_conversations(workspace.workspace_id, ["c1"]) == 3
+    assert await threads_of(app, workspace, "ann") == ["x"]
 
 
 def test_the_page_of_the_how_to_runs(tables: None, data_dir: Path) -> None:

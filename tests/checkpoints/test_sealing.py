@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 
 from conftest import Workspace, whence
 from saving import Gateway, at, listed, put, said_in
+from whence import checkpoints
 from whence.app import App
 from whence.checkpoints import Threads, thread_name
 from whence.checkpoints.sealing import Keys, Sealer, contains
@@ -135,6 +136,28 @@ async def test_keys_are_rotated_while_others_remember_the_old_ones(
     owner.execute("SET ROLE whence_workspace")
     owner.execute(sql.SQL("SET app.workspace_id = {}").format(workspace.workspace_id))
     assert owner.execute("SELECT count(*) FROM whence.thread_keys").fetchone() == (1,)
+
+
+async def test_an_export_holds_no_transaction_and_goes_on_while_keys_are_rotated(
+    app: App, gateway: Gateway, workspace: Workspace, owner: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PAGE_ROWS", 1)
+    ann, ws = workspace.user("ann"), workspace.workspace_id
+    one = await put(gateway().for_(ann), "t", "first")
+    await put(gateway().for_(ann), "t", "second", one)
+    other = Threads(app.database, SubjectKeys(app.database, app.ledger.keys._provider, app.clock), app.clock)  # pyright: ignore[reportPrivateUsage]
+    held = (
+        "SELECT count(*) FROM pg_locks WHERE relation = 'langgraph.checkpoints'::regclass AND pid <> pg_backend_pid()"
+    )
+    for scope in (ann.scope, Scope(ws)):
+        said: list[Any] = []
+        async for page in app.threads.opened(scope, thread_name(ws, "ann", "t")):
+            assert owner.execute(held).fetchone() == (0,)
+            said += page
+            assert (await other.rotate(ws, "ann")).dropped_keys == 1
+        values = [bytes(row["value"]) for row in said if "value" in row]
+        assert [row["metadata"]["said"] for row in said if "metadata" in row] == ["first", "second"]
+        assert sorted(values) == [b'["first"]'] * 2 + [b'["second"]'] * 2
 
 
 async def test_a_key_that_a_transaction_has_sealed_with_is_not_dropped_before_it_ends(

@@ -7,8 +7,10 @@ framework know it by a longer one, which begins with whose it is.
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -16,14 +18,14 @@ import msgspec
 import psycopg
 from psycopg.types.json import Jsonb
 
-from whence.checkpoints.sealing import SEALED, Keys, Sealer, place_of
+from whence.checkpoints.sealing import SEALED, Keys, Sealer, UnknownKey, place_of
 from whence.clock import Clock
 from whence.crypto import SubjectKey
 from whence.db import Database, Scope, Tx
 from whence.db.arrays import Times, scalar
 from whence.db.queries import load
 from whence.db.trip import Statement, Values
-from whence.errors import FieldError, InvalidInput, NotFound, Unavailable
+from whence.errors import FieldError, InvalidInput, NotFound, SetupError, Unavailable
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
 from whence.ledger.payloads import KEY_CACHE_SECONDS, KEY_CACHE_SIZE, SubjectKeys
 
@@ -32,6 +34,7 @@ PAGE_ROWS = 50
 RESEAL_TIMEOUT_MS = 10 * 60 * 1000
 
 Progress = Callable[[int, int], None]
+Within = Callable[[], AbstractAsyncContextManager[Tx]]
 
 _SQL = load("whence.checkpoints")
 _encode = msgspec.json.Encoder().encode
@@ -108,21 +111,22 @@ class Threads:
         self._cache: dict[tuple[str, str], tuple[float, Keys]] = {}
         self._workspaces: set[str] = set()
 
-    async def check_workspace(self, workspace_id: str) -> None:
+    def is_known(self, workspace_id: str) -> bool:
+        return workspace_id in self._workspaces
+
+    async def check_workspace(self, tx: Tx, workspace_id: str) -> None:
         """Threads of a workspace whose name is misspelt would be found by no export and no erasure."""
-        if workspace_id in self._workspaces:
-            return
-        async with self._database.transaction(Scope(workspace_id)) as tx:
-            row = await (await tx.execute(_SQL["workspace_exists"], {"workspace_id": workspace_id})).fetchone()
-        if row != (True,):
+        found = await tx.execute(_SQL["workspace_exists"], {"workspace_id": workspace_id})
+        if not found.rowcount:
             raise NotFound(f"there is no workspace {workspace_id}")
         self._workspaces.add(workspace_id)
 
-    async def keys(self, workspace_id: str, user_id: str, make: bool = False) -> Keys:
-        """The user's keys. With `make` there is one to seal with."""
+    async def keys(self, workspace_id: str, user_id: str, make: bool = False, within: Within | None = None) -> Keys:
+        """The user's keys. With `make` there is one to seal with. They are read `within` a transaction of the caller's,
+        who should not wait for another connection while holding one; only a first key is made in one of its own."""
         until, keys = self._cache.get((workspace_id, user_id), (0.0, None))
         if keys is None or until < time.monotonic() or (make and keys.newest is None):
-            keys = await self._read_keys(workspace_id, user_id)
+            keys = await self._read_keys(workspace_id, user_id, within)
             if make and keys.newest is None:
                 keys = await self._add_key(workspace_id, user_id, only_first=True)
             if len(self._cache) >= KEY_CACHE_SIZE:
@@ -135,9 +139,9 @@ class Threads:
         self._cache.pop((workspace_id, user_id), None)
         self._subject_keys.forget(workspace_id, user_id)
 
-    async def _read_keys(self, workspace_id: str, user_id: str) -> Keys:
+    async def _read_keys(self, workspace_id: str, user_id: str, within: Within | None = None) -> Keys:
         values = {"workspace_id": workspace_id, "user_id": user_id}
-        async with self._database.transaction(Scope(workspace_id)) as tx:
+        async with within() if within else self._database.transaction(Scope(workspace_id)) as tx:
             rows: list[Any] = await (await tx.execute(_SQL["thread_keys"], values, binary=True)).fetchall()
             subject_rows = await self._subject_keys.read(tx, workspace_id, {user_id}) if rows else []
         if not subject_rows:
@@ -148,17 +152,18 @@ class Threads:
     async def _add_key(self, workspace_id: str, user_id: str, only_first: bool) -> Keys:
         """One more, which seals from now on; `only_first`: unless there is one."""
         subject = (await self._subject_keys.ensure(workspace_id, {user_id}))[user_id]
-        now = self._clock()
-        values = {"workspace_id": workspace_id, "user_id": user_id, "now": now}
+        values = {"workspace_id": workspace_id, "user_id": user_id}
         try:
             async with self._database.transaction(Scope(workspace_id)) as tx:
+                await self.beside_erasure(tx, workspace_id, [user_id])
                 await tx.execute(_SQL["add_alone"], values)
+                now = self._clock()
                 rows: list[Any] = await (await tx.execute(_SQL["thread_keys"], values, binary=True)).fetchall()
                 if not (rows and only_first):
                     key_id = _next_id(now, rows[-1][0] if rows else None)
                     sealed = subject.seal(_place(workspace_id, key_id), SubjectKey.generate(), b"").ciphertext
-                    added = {**values, "key_id": key_id, "subject_key_id": subject.key_id, "sealed_key": sealed}
-                    await tx.execute(_SQL["add_thread_key"], added)
+                    added = {"key_id": key_id, "subject_key_id": subject.key_id, "sealed_key": sealed, "now": now}
+                    await tx.execute(_SQL["add_thread_key"], {**values, **added})
         except psycopg.errors.ForeignKeyViolation as error:
             # The subject's key that is remembered here was shredded elsewhere.
             self.forget(workspace_id, user_id)
@@ -169,14 +174,21 @@ class Threads:
         """What is done before anything is written to the thread, in the same transaction."""
         return Touch(name, conversation_id, key and key.key_id, self._clock())
 
+    async def beside_erasure(self, tx: Tx, workspace_id: str, user_ids: Iterable[str]) -> None:
+        """First of all in a transaction that holds threads or keys: an erasure of their user holds the head while it
+        removes them, and is not to wait for them then."""
+        for user_id in sorted(set(user_ids)):
+            await tx.execute(_SQL["beside_erasure"], {"workspace_id": workspace_id, "user_id": user_id})
+
     async def of_user(self, tx: Tx, workspace_id: str, user_id: str) -> list[Thread]:
         values = {"workspace_id": workspace_id, "user_id": user_id}
         return [Thread(*row) for row in await (await tx.execute(_SQL["threads_of_user"], values)).fetchall()]
 
     async def delete(self, tx: Tx, workspace_id: str, threads: Sequence[tuple[str, str]]) -> int:
         """Users and their threads, with all their checkpoints; says how many there were."""
-        values = {"workspace_id": workspace_id}
+        values: dict[str, Any] = {"workspace_id": workspace_id}
         values |= {"user_ids": [user for user, _ in threads], "thread_ids": [thread for _, thread in threads]}
+        await self.beside_erasure(tx, workspace_id, values["user_ids"])
         return (await tx.execute(_SQL["delete_threads"], values)).rowcount
 
     async def delete_of_conversations(self, tx: Tx, workspace_id: str, conversation_ids: Sequence[str | UUID]) -> int:
@@ -188,24 +200,31 @@ class Threads:
         """What these runs left in the user's threads, and values that only they referred to."""
         marks = [mark for run_id in run_ids for mark in keys.marks(run_id)]
         values = {"workspace_id": workspace_id, "user_id": user_id, "run_ids": list(run_ids), "marks": marks}
-        rows = await (await tx.execute(_SQL["delete_runs"], values)).fetchall()
+        await self.beside_erasure(tx, workspace_id, [user_id])
+        rows = await (await tx.execute(_SQL["hold_runs"], values)).fetchall()
+        stored = {"stored_as": [row[0] for row in rows]}
         if rows:
-            await tx.execute(_SQL["delete_loose_blobs"], {"stored_as": [row[0] for row in rows]})
+            await tx.execute(_SQL["delete_runs"], {**values, **stored})
+            await tx.execute(_SQL["delete_loose_blobs"], stored)
 
     async def prune(self, tx: Tx, names: Sequence[ThreadName]) -> bool:
-        """Leaves the newest checkpoint of each namespace; says whether it may not, and then changes nothing."""
+        """Leaves the newest checkpoint of each namespace that is not over; says whether it may not, and then changes
+        nothing."""
         if not names:
             return False
-        first = names[0]
-        whose = {"workspace_id": first.workspace_id, "user_id": first.user_id}
-        values = {**whose, "thread_ids": [name.thread_id for name in names]}
-        rows = await (await tx.execute(_SQL["hold_threads"], values)).fetchall()
-        stored = {"stored_as": [row[0] for row in rows]}
+        stored = {"stored_as": [row[0] for row in await self._hold(tx, names)]}
         if await (await tx.execute(_SQL["delta_threads"], stored)).fetchone() == (True,):
             return True
         for statement in ("prune", "part_with_parents", "delete_loose_blobs"):
             await tx.execute(_SQL[statement], stored)
         return False
+
+    async def _hold(self, tx: Tx, names: Sequence[ThreadName]) -> list[Any]:
+        """Threads of one user, those that there are."""
+        whose = {"workspace_id": names[0].workspace_id, "user_id": names[0].user_id}
+        await self.beside_erasure(tx, names[0].workspace_id, [names[0].user_id])
+        values = {**whose, "thread_ids": [name.thread_id for name in names]}
+        return await (await tx.execute(_SQL["hold_threads"], values)).fetchall()
 
     async def find(self, tx: Tx, workspace_id: str, user_id: str, **wanted: Any) -> list[Any]:
         """A page of checkpoints: thread, stored name, namespace, id and metadata as they are stored."""
@@ -213,8 +232,16 @@ class Threads:
         statement = "find_checkpoints" if values["thread_id"] is None else "find_in_thread"
         return await (await tx.execute(_SQL[statement], values)).fetchall()
 
-    async def copy(self, tx: Tx, source: ThreadName, target: ThreadName, keys: Keys, seal_clear: bool) -> None:
-        """All of it, what is sealed sealed anew: it is bound to its thread. `target` was touched."""
+    async def copy(
+        self, tx: Tx, source: ThreadName, target: ThreadName, keys: Keys, seal_clear: bool, conversation_id: str | None
+    ) -> None:
+        """All of it, what is sealed sealed anew: it is bound to its thread. A copy ends with the given conversation, or
+        with the one that it is in already, or with that of its source."""
+        ends_with = {row[1]: row[2] for row in await self._hold(tx, [source, target])}
+        if source.thread_id not in ends_with:
+            return
+        ending = conversation_id or ends_with.get(target.thread_id) or ends_with[source.thread_id]
+        await self.touching(target, ending, keys.newest).execute(tx)
         sealers = (Sealer(keys, source.stored_as), Sealer(keys, target.stored_as))
         await _rewrite(tx, source.stored_as, target.stored_as, *sealers, seal_clear)
 
@@ -251,6 +278,7 @@ class Threads:
 
     async def _reseal(self, tx: Tx, name: ThreadName, keys: Keys) -> None:
         """Under the lock of its row nothing is written to the thread meanwhile."""
+        await self.beside_erasure(tx, name.workspace_id, [name.user_id])
         if await (await tx.execute(_SQL["hold_thread"], name._asdict())).fetchone() is None:
             return
         assert keys.newest is not None
@@ -277,31 +305,60 @@ class Threads:
         """Whether LangGraph was ever used with this database."""
         return await (await tx.execute(_SQL["has_checkpoints"])).fetchone() == (True,)
 
-    async def opened(self, tx: Tx, thread: ThreadName, keys: Keys) -> AsyncIterator[list[dict[str, Any]]]:
-        """What a thread holds, opened and in a form for people, page by page."""
-        sealer = Sealer(keys, thread.stored_as)
-        async for page in _pages(tx, "checkpoints", thread.stored_as):
-            yield [
-                {
-                    "checkpoint_ns": row[0],
-                    "checkpoint_id": row[1],
-                    "parent_checkpoint_id": row[2],
-                    "checkpoint": sealer.open_checkpoint(place_of(row[0], row[1]), row[3]),
-                    "metadata": sealer.open_metadata(place_of(row[0], row[1]), row[4]),
-                }
-                for row in page
-            ]
-        async for page in _pages(tx, "blobs", thread.stored_as):
-            yield [
-                {"checkpoint_ns": ns, "channel": channel, "version": version, **_value(sealer, kind, blob)}
-                for ns, channel, version, kind, blob in page
-            ]
-        async for page in _pages(tx, "writes", thread.stored_as):
-            yield [
-                {"checkpoint_ns": row[0], "checkpoint_id": row[1], "task_id": row[2], "channel": row[4]}
-                | _value(sealer, row[6], row[7])
-                for row in page
-            ]
+    async def opened(self, scope: Scope, thread: ThreadName) -> AsyncIterator[list[dict[str, Any]]]:
+        """What a thread holds, opened and in a form for people, page by page. No transaction is open between two of
+        them: whoever reads may be slow."""
+        for table in _KEY_COLUMNS:
+            after = _FIRST
+            while True:
+                page, after = await self._opened_page(scope, thread, table, after)
+                if not page:
+                    break
+                yield page
+
+    async def _opened_page(
+        self, scope: Scope, thread: ThreadName, table: str, after: Sequence[Any]
+    ) -> tuple[list[dict[str, Any]], Sequence[Any]]:
+        whose = (thread.workspace_id, thread.user_id)
+        keys = await self.keys(*whose)
+        async with self._database.transaction(scope) as tx:
+            rows, next_after = await _page(tx, table, thread.stored_as, after)
+        try:
+            return _lines(table, Sealer(keys, thread.stored_as), rows), next_after
+        except UnknownKey:
+            self.forget(*whose)
+        # Keys were rotated elsewhere. At one and the same moment, what is stored and the keys that there are agree.
+        async with self._database.transaction(scope, snapshot=True) as tx:
+            rows, next_after = await _page(tx, table, thread.stored_as, after)
+            keys = await self._read_keys(*whose, partial(nullcontext, tx))
+        try:
+            return _lines(table, Sealer(keys, thread.stored_as), rows), next_after
+        except UnknownKey as error:
+            raise SetupError("a checkpoint is sealed under a key that is gone") from error
+
+
+def _lines(table: str, sealer: Sealer, rows: Sequence[Any]) -> list[dict[str, Any]]:
+    if table == "checkpoints":
+        return [
+            {
+                "checkpoint_ns": row[0],
+                "checkpoint_id": row[1],
+                "parent_checkpoint_id": row[2],
+                "checkpoint": sealer.open_checkpoint(place_of(row[0], row[1]), row[3]),
+                "metadata": sealer.open_metadata(place_of(row[0], row[1]), row[4]),
+            }
+            for row in rows
+        ]
+    if table == "blobs":
+        return [
+            {"checkpoint_ns": ns, "channel": channel, "version": version, **_value(sealer, kind, blob)}
+            for ns, channel, version, kind, blob in rows
+        ]
+    return [
+        {"checkpoint_ns": row[0], "checkpoint_id": row[1], "task_id": row[2], "channel": row[4]}
+        | _value(sealer, row[6], row[7])
+        for row in rows
+    ]
 
 
 def _value(sealer: Sealer, kind: str | None, blob: bytes | None) -> dict[str, Any]:
@@ -328,18 +385,22 @@ def _unpacked(data: bytes | memoryview) -> Any:
 _KEY_COLUMNS = {"checkpoints": 2, "blobs": 3, "writes": 4}
 
 
+_FIRST: Sequence[Any] = ("", "", "", -(1 << 31))
+
+
+async def _page(tx: Tx, table: str, stored_as: str, after: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
+    """The next rows of a thread in order of their keys, and where they end."""
+    values = {f"after_{place}": value for place, value in enumerate(after, 1)}
+    values |= {"stored_as": stored_as, "limit": PAGE_ROWS}
+    rows: list[Any] = await (await tx.execute(_SQL[f"{table}_after"], values, binary=True)).fetchall()
+    return rows, rows[-1][: _KEY_COLUMNS[table]] if rows else after
+
+
 async def _pages(tx: Tx, table: str, stored_as: str) -> AsyncIterator[list[Any]]:
-    """All rows of a thread, in order of their keys."""
-    width = _KEY_COLUMNS[table]
-    after: Sequence[Any] = ("", "", "", -(1 << 31))
-    while True:
-        values = {f"after_{place}": value for place, value in enumerate(after, 1)}
-        values |= {"stored_as": stored_as, "limit": PAGE_ROWS}
-        rows: list[Any] = await (await tx.execute(_SQL[f"{table}_after"], values, binary=True)).fetchall()
-        if not rows:
-            return
+    rows, after = await _page(tx, table, stored_as, _FIRST)
+    while rows:
         yield rows
-        after = rows[-1][:width]
+        rows, after = await _page(tx, table, stored_as, after)
 
 
 async def _rewrite(tx: Tx, source: str, target: str, opener: Sealer, sealer: Sealer, seal_clear: bool) -> None:

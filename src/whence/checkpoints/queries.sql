@@ -1,5 +1,5 @@
 -- name: workspace_exists
-SELECT EXISTS (SELECT FROM whence.workspaces WHERE workspace_id = %(workspace_id)s);
+SELECT FROM whence.workspaces WHERE workspace_id = %(workspace_id)s;
 
 -- name: thread_keys
 SELECT key_id, subject_key_id, sealed_key FROM whence.thread_keys
@@ -8,6 +8,13 @@ WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s ORDER BY key_id;
 -- name: add_thread_key
 INSERT INTO whence.thread_keys (workspace_id, user_id, key_id, subject_key_id, sealed_key, created_at)
 VALUES (%(workspace_id)s, %(user_id)s, %(key_id)s, %(subject_key_id)s, %(sealed_key)b, %(now)s);
+
+-- fragment: beside_erasure
+-- An erasure of the user waits until what is written now is committed, and removes that too; or it is over already.
+pg_advisory_xact_lock_shared(hashtextextended(concat_ws(' ', 'whence erases', %(workspace_id)s::text, %(user_id)s::text), 0))
+
+-- name: beside_erasure
+SELECT {beside_erasure};
 
 -- name: add_alone
 -- One at a time adds a key of the user.
@@ -28,9 +35,14 @@ WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s AND key_id = %(k
 
 -- name: touch
 -- Before anything of a thread is written: it is there afterwards, and until the transaction ends nobody deletes it or
--- seals it anew. Its key is the oldest that it may need, which only sealing anew moves on.
+-- seals it anew. Its key is the oldest that it may need, which only sealing anew moves on. What has waited for an erasure
+-- is of after it, also by its times.
+WITH held AS MATERIALIZED (SELECT {beside_erasure})
 INSERT INTO whence.threads (workspace_id, user_id, thread_id, conversation_id, key_id, created_at, used_at)
-VALUES (%(workspace_id)s, %(user_id)s, %(thread_id)s, %(conversation_id)s, %(key_id)s, %(now)s, %(now)s)
+SELECT %(workspace_id)s::text, %(user_id)s::text, %(thread_id)s::text, %(conversation_id)s::text, %(key_id)s::uuid,
+    %(now)s::timestamptz + (clock_timestamp() - statement_timestamp()),
+    %(now)s::timestamptz + (clock_timestamp() - statement_timestamp())
+FROM held
 ON CONFLICT ON CONSTRAINT threads_pkey DO UPDATE SET used_at = EXCLUDED.used_at,
     conversation_id = coalesce(EXCLUDED.conversation_id, threads.conversation_id),
     key_id = least(threads.key_id, EXCLUDED.key_id);
@@ -101,18 +113,24 @@ ORDER BY c.checkpoint_id DESC, c.thread_id DESC, c.checkpoint_ns DESC LIMIT %(li
 -- name: find_in_thread
 {found} AND t.thread_id = %(thread_id)s {newest_first};
 
+-- name: hold_runs
+-- The threads that have something of these runs.
+SELECT t.stored_as FROM whence.threads t
+WHERE t.workspace_id = %(workspace_id)s AND t.user_id = %(user_id)s AND EXISTS (
+    SELECT FROM langgraph.checkpoints c WHERE c.thread_id = t.stored_as
+      AND (c.metadata->>'run_id' = ANY (%(run_ids)s) OR c.metadata->>'whence.run' = ANY (%(marks)s))
+)
+ORDER BY t.thread_id FOR UPDATE OF t;
+
 -- name: delete_runs
 WITH gone AS (
-    DELETE FROM langgraph.checkpoints c USING whence.threads t
-    WHERE t.workspace_id = %(workspace_id)s AND t.user_id = %(user_id)s AND c.thread_id = t.stored_as
+    DELETE FROM langgraph.checkpoints c
+    WHERE c.thread_id = ANY (%(stored_as)s)
       AND (c.metadata->>'run_id' = ANY (%(run_ids)s) OR c.metadata->>'whence.run' = ANY (%(marks)s))
     RETURNING c.thread_id, c.checkpoint_ns, c.checkpoint_id
-), writes AS (
-    DELETE FROM langgraph.checkpoint_writes w USING gone
-    WHERE w.thread_id = gone.thread_id AND w.checkpoint_ns = gone.checkpoint_ns
-      AND w.checkpoint_id = gone.checkpoint_id
 )
-SELECT DISTINCT thread_id FROM gone;
+DELETE FROM langgraph.checkpoint_writes w USING gone
+WHERE w.thread_id = gone.thread_id AND w.checkpoint_ns = gone.checkpoint_ns AND w.checkpoint_id = gone.checkpoint_id;
 
 -- name: delete_loose_blobs
 -- What no checkpoint of the thread refers to any more.
@@ -124,7 +142,8 @@ WHERE b.thread_id = ANY (%(stored_as)s) AND NOT EXISTS (
 );
 
 -- name: hold_threads
-SELECT stored_as FROM whence.threads
+-- Until the transaction ends nothing is written to them; what the next statements see of them is whole.
+SELECT stored_as, thread_id, conversation_id FROM whence.threads
 WHERE workspace_id = %(workspace_id)s AND user_id = %(user_id)s AND thread_id = ANY (%(thread_ids)s)
 ORDER BY thread_id FOR UPDATE;
 
@@ -141,20 +160,32 @@ SELECT EXISTS (
 );
 
 -- name: prune
--- The newest of each namespace stays, and what it reads pending sends from where it is of an old form.
+-- The newest of each namespace stays, and what it reads pending sends from where it is of an old form. The namespace of
+-- one call of a subgraph, which has a colon, goes with the root checkpoint that the call began from; while that one is
+-- not saved yet, the call may be going on.
 WITH newest AS MATERIALIZED (
     SELECT DISTINCT ON (c.thread_id, c.checkpoint_ns) c.thread_id, c.checkpoint_ns, c.checkpoint_id,
         CASE WHEN (c.checkpoint->>'v')::integer < 4 AND EXISTS (
             SELECT FROM langgraph.checkpoint_writes w
             WHERE w.thread_id = c.thread_id AND w.checkpoint_ns = c.checkpoint_ns
               AND w.checkpoint_id = c.parent_checkpoint_id AND w.channel = '__pregel_tasks'
-        ) THEN c.parent_checkpoint_id END AS sends
+        ) THEN c.parent_checkpoint_id END AS sends,
+        c.metadata->'parents'->>'' AS root
     FROM langgraph.checkpoints c WHERE c.thread_id = ANY (%(stored_as)s)
     ORDER BY c.thread_id, c.checkpoint_ns, c.checkpoint_id DESC
+), settled AS (
+    SELECT n.*, position(':' IN n.checkpoint_ns) > 0 AND EXISTS (
+        SELECT FROM langgraph.checkpoints r
+        WHERE r.thread_id = n.thread_id AND r.checkpoint_ns = '' AND r.checkpoint_id = n.root
+    ) AND NOT EXISTS (
+        SELECT FROM newest k
+        WHERE k.thread_id = n.thread_id AND k.checkpoint_ns = '' AND n.root IN (k.checkpoint_id, k.sends)
+    ) AS is_over
+    FROM newest n
 ), gone AS (
-    DELETE FROM langgraph.checkpoints c USING newest n
-    WHERE c.thread_id = n.thread_id AND c.checkpoint_ns = n.checkpoint_ns AND c.checkpoint_id <> n.checkpoint_id
-      AND c.checkpoint_id IS DISTINCT FROM n.sends
+    DELETE FROM langgraph.checkpoints c USING settled n
+    WHERE c.thread_id = n.thread_id AND c.checkpoint_ns = n.checkpoint_ns
+      AND (n.is_over OR (c.checkpoint_id <> n.checkpoint_id AND c.checkpoint_id IS DISTINCT FROM n.sends))
     RETURNING c.thread_id, c.checkpoint_ns, c.checkpoint_id
 )
 DELETE FROM langgraph.checkpoint_writes w USING gone

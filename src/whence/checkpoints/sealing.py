@@ -86,7 +86,7 @@ class Sealer:
         return rest | clear | {"channel_values": values}
 
     def seal_metadata(self, place: str, metadata: Json) -> Json:
-        """The ids of the checkpoints above it stay, because the framework prunes by them."""
+        """The ids of the checkpoints above it stay, because calls of subgraphs are pruned by them."""
         sealed: Json = {SEALED: self._seal_json(b"metadata " + place.encode(), metadata)}
         if "parents" in metadata:
             sealed["parents"] = metadata["parents"]

@@ -104,6 +104,11 @@ class Conversations:
         row = await self._row(principal, conversation_id)
         return _conversation(row, (await self._titles(principal, [row])).get(row.position))
 
+    async def check(self, tx: Tx, principal: Principal, conversation_id: UUID) -> None:
+        """The same without its title, in the caller's transaction, which is in the scope of the user or of the
+        workspace."""
+        await _found(tx, _scope(principal).values(conversation_id=conversation_id))
+
     async def read(
         self, principal: Principal, conversation_id: UUID, after: int = 0, limit: int = 100
     ) -> ConversationRead:

@@ -56,14 +56,23 @@ _T = TypeVar("_T")
 class CheckpointerGateway:
     """Threads belong to the user of a workspace who names them; nobody can name another's.
 
-    `sealed` is the setting `checkpoint_encryption`. `admit` is asked about a conversation before its thread is touched.
+    `sealed` is the setting `checkpoint_encryption`. `admit` is asked about a conversation before its thread is touched;
+    without it, `conversations` are.
     """
 
-    def __init__(self, database: Database, threads: Threads, sealed: bool, admit: Admit | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        threads: Threads,
+        sealed: bool,
+        admit: Admit | None = None,
+        conversations: Conversations | None = None,
+    ) -> None:
         self.threads = threads
         self.sealed = sealed
         self._database = database
         self._admit = admit
+        self._conversations = conversations
         self._locks: WeakKeyDictionary[Tx, asyncio.Lock] = WeakKeyDictionary()
 
     @classmethod
@@ -71,8 +80,7 @@ class CheckpointerGateway:
         """For a program that has opened an app, and has called `set_up` once. Without `admit`, a conversation is one of
         Whence's own."""
         leave_logs_to_host()
-        own = admit or partial(_admit, app.conversations)
-        return cls(app.database, app.threads, app.settings.checkpoint_encryption, own)
+        return cls(app.database, app.threads, app.settings.checkpoint_encryption, admit, app.conversations)
 
     @classmethod
     @asynccontextmanager
@@ -125,10 +133,18 @@ class CheckpointerGateway:
             raise SetupError("checkpoints are not encrypted: set checkpoint_encryption, and rotate then")
         return await self.threads.rotate(workspace_id, user_id, on_progress)
 
-    async def admit(self, principal: Principal, conversation_id: str | None) -> None:
-        await self.threads.check_workspace(principal.workspace_id)
-        if self._admit is not None and conversation_id is not None:
+    async def admit(self, principal: Principal, conversation_id: str, tx: Tx | None) -> None:
+        if self._admit is not None:
             await self._admit(principal, conversation_id)
+        elif self._conversations is not None:
+            named = _conversation(conversation_id)
+            async with self.scoped(Scope(principal.workspace_id, principal.user_id), tx) as conn:
+                await self._conversations.check(conn, principal, named)
+
+    async def check_workspace(self, scope: Scope, tx: Tx | None) -> None:
+        if not self.threads.is_known(scope.workspace_id):
+            async with self.scoped(scope, tx) as conn:
+                await self.threads.check_workspace(conn, scope.workspace_id)
 
     async def check_scope(self, scope: Scope, tx: Tx | None) -> None:
         """In a transaction that is somebody else's every thread would look as if it were empty."""
@@ -163,13 +179,12 @@ class CheckpointerGateway:
                 tx.row_factory = callers
 
 
-async def _admit(conversations: Conversations, principal: Principal, conversation_id: str) -> None:
+def _conversation(conversation_id: str) -> UUID:
     try:
-        named = UUID(conversation_id)
+        return UUID(conversation_id)
     except ValueError:
         # Told as one that is not there: an id of another form is no conversation of anybody's.
         raise NotFound("there is no such conversation") from None
-    await conversations.get(principal, named)
 
 
 async def make_tables(settings: Settings) -> bool:
@@ -318,8 +333,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
         await self._begin("copy_thread", source.thread_id)
 
         async def act(conn: Tx, keys: Keys) -> None:
-            await self._gateway.threads.touching(target, self._conversation_id, keys.newest).execute(conn)
-            await self._gateway.threads.copy(conn, source, target, keys, self._gateway.sealed)
+            given = (keys, self._gateway.sealed, self._conversation_id)
+            await self._gateway.threads.copy(conn, source, target, *given)
 
         await self._with_keys(act, make=self._gateway.sealed)
 
@@ -434,10 +449,12 @@ class Checkpointer(BaseCheckpointSaver[str]):
 
     async def _begin(self, op: str, thread_id: str | None) -> None:
         """Nothing is touched before it is known that the principal may, and every operation is told once."""
-        await self._gateway.admit(self._principal, self._conversation_id)
         if not self._is_in_scope:
             await self._gateway.check_scope(self._scope, self._tx)
             self._is_in_scope = True
+        await self._gateway.check_workspace(self._scope, self._tx)
+        if self._conversation_id is not None:
+            await self._gateway.admit(self._principal, self._conversation_id, self._tx)
         log.info(
             "checkpoint",
             op=op,
@@ -448,7 +465,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
         )
 
     async def _keys(self, make: bool = False) -> Keys:
-        return await self._gateway.threads.keys(*self._who, make)
+        within = partial(self._gateway.scoped, self._scope, self._tx)
+        return await self._gateway.threads.keys(*self._who, make, within)
 
     def _forget(self) -> None:
         self._gateway.threads.forget(*self._who)

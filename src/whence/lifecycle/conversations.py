@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple, Self
 from uuid import UUID, uuid4
 
 import msgspec
+import psycopg
+from psycopg import sql
 
 from whence.clock import Clock
 from whence.db import Database, Scope, Tx
@@ -30,6 +32,8 @@ MAX_CONVERSATIONS = 100
 """That one event tombstones or removes."""
 MAX_ARCHIVED_MESSAGES = 1_000
 """Of one file."""
+THREADS_WAIT_MS = 200
+"""So long a batch waits for those who write to its threads; then it is left to the next run."""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 Threads = Callable[[Tx, str, Sequence[UUID]], Awaitable[object]]
@@ -131,11 +135,23 @@ class ConversationRetention:
             gone = set(_some([(row[0], len(row[1])) for row in rows]))
             if not gone:
                 return []
-            await self.threads(tx, scope.workspace_id, sorted(gone))
+            if not await self._end_threads(tx, scope.workspace_id, sorted(gone)):
+                return []
             retire = [{"conversation_id": row[0], "positions": row[1]} for row in rows if row[0] in gone]
             return [self._event({"retire": retire})]
 
         return _count(await self._together(scope, make), "disposed")
+
+    async def _end_threads(self, tx: Tx, workspace_id: str, conversation_ids: Sequence[UUID]) -> bool:
+        """Says whether nobody was writing to them: whoever holds the head, as this does, should not wait for them."""
+        try:
+            async with tx.transaction():
+                await tx.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(THREADS_WAIT_MS))
+                await self.threads(tx, workspace_id, conversation_ids)
+                await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
 
     async def _together(self, scope: Scope, make: Callable[[Tx], Awaitable[Sequence[OwnEvent]]]) -> list[Outcome]:
         # Before the head is held: whoever holds it should not wait for a connection.

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import msgspec
+import psycopg
+from psycopg import sql
 
 from whence.clock import Clock
 from whence.crypto import Shredded, SubjectKey, commit
 from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
 from whence.db.queries import load
-from whence.errors import Damaged, FieldError, InvalidInput, NotFound, NotSealed
+from whence.errors import Damaged, FieldError, InvalidInput, NotFound, NotSealed, Unavailable
 from whence.graph.project import Projector
 from whence.graph.rebuild import rebuild as rebuild_graph
 from whence.identity import AUTHENTICATION_CACHE_SECONDS, Principal
@@ -37,6 +39,10 @@ SETTLE_AFTER = timedelta(seconds=60)
 """So long an erasure is left to whoever began it; then a worker takes it up."""
 IN_FLIGHT_SECONDS = 0.5
 """More than servers remember keys for, so that requests that were let in have ended."""
+HOLD_MS = 500
+"""So long an erasure waits for those who write, before it lets go and begins again. That is before the database looks
+for circles: somebody's transaction may hold the head and go on to write to a thread, or the other way round."""
+HOLD_ATTEMPTS = 120
 STEPS = ("rows", "keys", "memory", "graph")
 
 Told = Callable[[str, int, int], None]
@@ -121,12 +127,23 @@ class Erasures:
 
     async def _erase(self, principal: Principal, subject_id: str, subject_hash: str, told: Told) -> UUID:
         """Removes what is there; the id of the receipt, which is the last one where nothing is."""
-        workspace_id = principal.workspace_id
+        values = {"workspace_id": principal.workspace_id, "subject_id": subject_id, "subject_hash": subject_hash}
+        told("rows", 0, 1)
+        for _ in range(HOLD_ATTEMPTS):
+            erasure_id = await self._try_to_erase(principal, values, told)
+            if erasure_id is not None:
+                return erasure_id
+        raise Unavailable("somebody's transaction writes all the time: try again")
+
+    async def _try_to_erase(self, principal: Principal, values: dict[str, Any], told: Told) -> UUID | None:
+        workspace_id, subject_hash = principal.workspace_id, values["subject_hash"]
         erasure_id = uuid4()
         async with self._database.transaction(Scope(workspace_id), timeout_ms=ERASE_TIMEOUT_MS) as tx:
-            values = {"workspace_id": workspace_id, "subject_id": subject_id, "subject_hash": subject_hash}
-            told("rows", 0, 1)
-            found = await self._erase_rows(tx, values)
+            try:
+                found = await self._erase_rows(tx, values)
+            except psycopg.errors.LockNotAvailable:
+                await tx.rollback()
+                return None
             if found["removed"]:
                 own = _event(erasure_id, principal, subject_hash, found, self._clock)
                 position = await self._ledger.record_in(tx, workspace_id, own)
@@ -143,12 +160,14 @@ class Erasures:
         """Under the lock of the head nothing is added meanwhile."""
         await tx.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         await tx.execute(_SQL["become_eraser"])
+        await tx.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(HOLD_MS))
         await tx.execute(_SQL["erase_alone"], values)
         await tx.execute(_SQL["hold_head"], values)
         rows = await (await tx.execute(_SQL["conversations_of"], values)).fetchall()
         if rows:
             await self.threads(tx, values["workspace_id"], [row[0] for row in rows])
         ((found,),) = await (await tx.execute(_SQL["erase_rows"], values)).fetchall()
+        await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
         return found
 
     async def settle(self, workspace_id: str) -> bool:

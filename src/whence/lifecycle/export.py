@@ -190,12 +190,10 @@ class Export:
         whose = (self._scope.workspace_id, self._about["subject_id"])
         async with self._database.transaction(self._scope) as tx:
             threads = await self._threads.of_user(tx, *whose) if await self._threads.has_checkpoints(tx) else []
-        keys = await self._threads.keys(*whose)
         for thread in threads:
             of = {"thread_id": thread.thread_id, "conversation_id": thread.conversation_id}
-            async with self._database.transaction(self._scope, timeout_ms=ERASE_TIMEOUT_MS) as tx:
-                async for page in self._threads.opened(tx, ThreadName(*whose, thread.thread_id), keys):
-                    yield [_encode(of | row) for row in page]
+            async for page in self._threads.opened(self._scope, ThreadName(*whose, thread.thread_id)):
+                yield [_encode(of | row) for row in page]
 
     async def _names(self) -> Lines:
         after, subject_id = -1, self._about["subject_id"]

@@ -433,8 +433,10 @@ SELECT workspace_id FROM whence.workspaces ORDER BY workspace_id;
 SET LOCAL ROLE whence_eraser;
 
 -- name: erase_alone
--- Whoever writes what they have read of payloads ends first, or finds them gone.
-SELECT pg_advisory_xact_lock(hashtextextended('whence erases ' || %(workspace_id)s::text, 0));
+-- Whoever writes what they have read of payloads ends first, or finds them gone; so does whoever writes to a thread of
+-- the subject.
+SELECT pg_advisory_xact_lock(hashtextextended('whence erases ' || %(workspace_id)s::text, 0)),
+    pg_advisory_xact_lock(hashtextextended(concat_ws(' ', 'whence erases', %(workspace_id)s::text, %(subject_id)s::text), 0));
 
 -- name: erase_rows
 SELECT whence.erase_rows(%(workspace_id)s, %(subject_id)s, %(subject_hash)s);
