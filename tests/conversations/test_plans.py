@@ -13,6 +13,8 @@ from whence.db.queries import load
 
 MAX_PAGES = 90
 """The tables have more than five hundred."""
+MAX_PAGES_BEFORE = 250
+"""Where statistics are of what other tests have left there: all of one user's conversations, say."""
 
 SQL = load("whence.lifecycle") | load("whence.conversations")
 FILL = """
@@ -106,15 +108,15 @@ def test_each_statement_reads_few_pages(postgres: embedded.EmbeddedServer) -> No
         conn.execute("SET LOCAL app.user_id = 'u4'")
         conn.execute(FILL)
         conn.execute(SMALL)
-        for _ in ("as it was filled", "analysed"):
+        for most in (MAX_PAGES_BEFORE, MAX_PAGES):
             for name, role in ASKED.items():
-                assert_reads_little(conn, name, role)
+                assert_reads_little(conn, name, role, most)
             analyse(conn)
         conn.execute(OLD)
-        for _ in ("with what is due", "analysed"):
+        for most in (MAX_PAGES_BEFORE, MAX_PAGES):
             # All that is due is what the other one tells.
             for name in ASKED.keys() - {"conversations_due"}:
-                assert_reads_little(conn, name, ASKED[name])
+                assert_reads_little(conn, name, ASKED[name], most)
             analyse(conn)
         before = conn.execute(ROWS_READ).fetchone()
         assert conn.execute(REMOVE, [REMOVED]).fetchone() == ({"expired": 0, "disposed": REMOVED},)
@@ -135,13 +137,13 @@ def analyse(conn: Connection) -> None:
     become(conn, "whence_workspace")
 
 
-def assert_reads_little(conn: Connection, name: str, role: str) -> None:
+def assert_reads_little(conn: Connection, name: str, role: str, most: int) -> None:
     become(conn, role)
     # The first time functions are planned, which reads the catalog.
     _, plan = planned(conn, name), planned(conn, name)
     pages = next(line for line in plan if "Buffers" in line)
     read = sum(int(count) for count in re.findall(r"(?:hit|read)=(\d+)", pages))
-    assert read < MAX_PAGES, f"{name}\n" + "\n".join(plan)
+    assert read < most, f"{name}\n" + "\n".join(plan)
 
 
 def planned(conn: Connection, name: str) -> list[str]:
