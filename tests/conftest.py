@@ -18,7 +18,7 @@ import pytest
 from psycopg import Connection, connect
 
 from commands import Commands
-from key_watch import keys_in_no_file, pytest_configure, pytest_runtest_makereport
+from key_watch import holds_a_key, keys_in_no_file, pytest_configure, pytest_runtest_makereport
 from whence.app import App, open_app
 from whence.db import embedded
 from whence.db.migrate import migrate
@@ -98,7 +98,10 @@ def clean_environment() -> dict[str, str]:
 
 def whence(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """A command, run to its end."""
-    return _commands.run(list(map(str, arguments)), clean_environment() | environment)
+    done = _commands.run(list(map(str, arguments)), clean_environment() | environment)
+    # A key that was just made is told to whoever made it, in what is put out and nowhere else.
+    assert not holds_a_key(done.stderr)
+    return done
 
 
 _commands = Commands()

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Server, clean_environment, whence
+from key_watch import holds_a_key
 from model_stand_in import Messages, Said, StandIn, standing_in
 
 MODEL_KEY = "sk-made-up-77c1"
@@ -56,9 +57,11 @@ def environment(model: StandIn, **more: str) -> dict[str, str]:
 
 def chat(model: StandIn, said: str, *flags: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "whence", "chat", "--model", "openai-chat:m", *map(str, flags)]
-    return subprocess.run(
+    done = subprocess.run(
         command, input=said, capture_output=True, text=True, timeout=120, env=environment(model, **more)
     )
+    assert not holds_a_key(done.stdout + done.stderr)
+    return done
 
 
 def test_two_chats_in_pipes_share_a_memory_without_a_server_or_a_key(tmp_path: Path, model: StandIn) -> None:
