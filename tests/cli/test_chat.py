@@ -201,7 +201,11 @@ def terminal(model: StandIn, *flags: str | Path) -> Iterator[tuple[Screen, subpr
     take = functools.partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0)
     with subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=take, **streams) as process:
         os.close(theirs)
-        yield Screen(ours), process
+        try:
+            yield Screen(ours), process
+        finally:
+            # Nobody types any more.
+            process.kill()
     os.close(ours)
 
 
@@ -232,18 +236,23 @@ def test_a_gateway_that_hangs_is_named_and_ctrl_c_keeps_the_answer(model: StandI
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         gateway = {"baseUrl": f"http://127.0.0.1:{hanging.getsockname()[1]}", "userId": "ann", "userKey": "uk_secret"}
         config = tmp_path / "agent.json"
-        config.write_text(json.dumps({"memory": {"mode": "hybrid", "gateway": gateway | {"timeoutSeconds": 1.8}}}))
+        config.write_text(json.dumps({"memory": {"mode": "hybrid", "gateway": gateway | {"timeoutSeconds": 4}}}))
         with terminal(model, "--config", config, "--notes", tmp_path / "notes") as (screen, process):
             screen.until("> ")
             screen.type(b"Hi there.\n")
             assert "know" not in screen.until("(waiting for the memory gateway)")
             screen.until("I do not know.\r\n")
+            # It was searched, and now it is told.
+            hanging.settimeout(30)
+            called = [hanging.accept() for _ in range(2)]
             screen.type(b"\x03")
             screen.until("(stopped; this is kept, but the memory gateway may not know of it)")
             screen.until("> ")
             screen.type(b"\x03")
             screen.until("\n")
             assert process.wait(30) == 130
+        for connection, _ in called:
+            connection.close()
     assert '"answer":"I do not know."' in (tmp_path / "notes" / "sessions" / "s1.jsonl").read_text()
 
 
