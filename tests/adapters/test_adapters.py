@@ -48,13 +48,17 @@ def with_pydantic_ai(memory: HybridMemory, url: str) -> Ask:
     return ask
 
 
-def with_langgraph(memory: HybridMemory, url: str) -> Ask:
-    agent = create_agent(
+def langgraph_agent(memory: HybridMemory, url: str) -> Any:
+    return create_agent(
         ChatOpenAI(model="m", base_url=url, api_key="k", max_retries=0),
         system_prompt=SYSTEM,
         middleware=[whence.adapters.langgraph.Remembering(memory)],
         checkpointer=InMemorySaver(),
     )
+
+
+def with_langgraph(memory: HybridMemory, url: str) -> Ask:
+    agent = langgraph_agent(memory, url)
 
     async def ask(prompt: str) -> str:
         config: Any = {"configurable": {"thread_id": "kitchen"}}
@@ -67,12 +71,7 @@ def with_langgraph(memory: HybridMemory, url: str) -> Ask:
 
 
 def with_langgraph_that_is_not_asynchronous(memory: HybridMemory, url: str) -> Ask:
-    agent = create_agent(
-        ChatOpenAI(model="m", base_url=url, api_key="k", max_retries=0),
-        system_prompt=SYSTEM,
-        middleware=[whence.adapters.langgraph.Remembering(memory)],
-        checkpointer=InMemorySaver(),
-    )
+    agent = langgraph_agent(memory, url)
 
     async def ask(prompt: str) -> str:
         config: Any = {"configurable": {"thread_id": "kitchen"}}
