@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -238,7 +239,7 @@ class Source:
         self._vectors = np.random.default_rng(1)
         syllables = [first + vowel for first in "bdfgklmnprst" for vowel in "aeiou"]
         self._words = ["".join(self._dice.choices(syllables, k=3)) for _ in range(5_000)]
-        self._weights = [1 / (rank + 10) for rank in range(len(self._words))]
+        self._weights = list(accumulate(1 / (rank + 10) for rank in range(len(self._words))))
         self.memories: list[Memory] = []
 
     def take(self, count: int) -> list[Memory]:
@@ -256,7 +257,7 @@ class Source:
             memory = self._dice.choice(self.memories)
             vector = np.asarray(memory.embedding) + noise
             vector /= np.linalg.norm(vector)
-            words = self._dice.sample(memory.text.split(), 4) + self._dice.choices(self._words, self._weights, k=3)
+            words = [*self._dice.sample(memory.text.split(), 4), *self._some_words(3)]
             text = f"{' '.join(words)} {len(found)}?"
             found.append(Question(memory.user, text, vector.tolist(), str(vector.tolist())))
         return found
@@ -266,7 +267,10 @@ class Source:
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     def text(self) -> str:
-        return " ".join(self._dice.choices(self._words, self._weights, k=15))
+        return " ".join(self._some_words(15))
+
+    def _some_words(self, count: int) -> list[str]:
+        return self._dice.choices(self._words, cum_weights=self._weights, k=count)
 
     def exact(self, questions: list[Question]) -> list[set[str]]:
         by_user: dict[str, list[Memory]] = {}

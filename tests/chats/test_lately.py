@@ -69,3 +69,26 @@ async def test_it_is_of_one_user_and_one_partition(app: App, chat: Chat, workspa
     bob = workspace.user("bob")
     assert await left_of(known, Chat(bob, AGENT, "chat:1", teller=bob), BREAD) == BREAD
     assert (await known.echoes(chat.principal.scope, "another", [BREAD])).left_of(BREAD, "user").text == BREAD
+
+
+async def test_what_this_process_has_answered_is_not_read_for_it(
+    app: App, chat: Chat, another: Callable[[], Lately], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = another()
+    found = await app.recaller.recall(chat.principal, Recall(query="bread", agent=AGENT, top_k=1))
+    known.answered(chat.principal.workspace_id, "bread", found)
+    await app.behind.settled()
+    read: list[str] = []
+    for name in ("_opened", "_given"):
+        monkeypatch.setattr(known, name, lambda *_, name=name: read.append(name))
+    assert await left_of(known, chat, HERON) == HERON
+    assert read == []
+    monkeypatch.undo()
+    assert await left_of(known, chat, BREAD) == ""
+
+
+async def test_a_search_says_what_it_has_answered(app: App, chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Lately, "answered", lambda _, workspace, query, found: told.append(query))
+    await app.chats.search(chat.principal, AGENT, "bread", ["all_user_memory"], None, 1)
+    assert told == ["bread"]

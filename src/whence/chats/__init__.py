@@ -338,6 +338,7 @@ class Chats:
             as_of=as_of,
         )
         found = await self._recaller.recall(principal, asked)
+        self._lately.answered(principal.workspace_id, query, found)
         return Searched(
             results_of(found.hits, scopes, chat),
             SearchMeta(

@@ -19,6 +19,7 @@ from whence.db.queries import load
 from whence.db.trip import Statement, rows_of
 from whence.ledger import Ledger
 from whence.recall.behind import Behind
+from whence.wire import Recalled
 
 RECENT_RECALLS = 20
 """The searches whose results are known when they come back in a message."""
@@ -67,6 +68,13 @@ class Lately:
         self._beginnings: dict[tuple[str, str], int | None] = {}
         """Of the texts of memories; None where one is too short to be known again. Ids are unique in a workspace."""
 
+    def answered(self, workspace_id: str, query: str, found: Recalled) -> None:
+        """A user was given this just now: what is said in it need not be read again."""
+        begun = {str(hit.memory_id): _beginning(hit.text) for hit in found.hits}
+        recalled = _Recalled(query_hash(query), tuple(begun))
+        _hold(self._recalls, workspace_id, {found.recall_id: recalled}, MAX_RECALLS_HELD)
+        _hold(self._beginnings, workspace_id, begun, MAX_BEGINNINGS_HELD)
+
     async def echoes(self, scope: Scope, agent: str, texts: Sequence[str]) -> Echoes:
         """What of that the messages may hold."""
         recalls = await self._recent(scope, agent)
@@ -81,8 +89,8 @@ class Lately:
 
     async def _recent(self, scope: Scope, agent: str) -> list[_Recalled]:
         """The newest first: what was answered a moment ago is recorded a moment later."""
-        known = {
-            own.event.event_id: _recalled(own.payload)
+        waiting = {
+            own.event.event_id: own.payload
             for own in reversed(self._behind.waiting(scope.workspace_id))
             if own.event.event_type == "memory.recalled"
             and (own.event.user_id, own.event.agent_id) == (scope.user_id, agent)
@@ -94,12 +102,15 @@ class Lately:
         }
         (found,) = await self._database.one_trip(scope, [(_RECALLS, values)])
         recorded = {event_id: position for position, event_id in rows_of(found)}
-        newest = [*(each for each in known if each not in recorded), *recorded][:RECENT_RECALLS]
-        known |= _held(self._recalls, scope, recorded)
-        unknown = [position for event_id, position in recorded.items() if event_id not in known]
-        if unknown:
-            known |= await self._opened(scope, unknown)
-        _hold(self._recalls, scope, known, MAX_RECALLS_HELD)
+        newest = list(waiting | recorded)[:RECENT_RECALLS]
+        known = _held(self._recalls, scope, newest)
+        new = {each: _recalled(payload) for each, payload in waiting.items() if each not in known}
+        unread = [position for each, position in recorded.items() if each not in known and each not in new]
+        if unread:
+            new |= await self._opened(scope, unread)
+        if new:
+            _hold(self._recalls, scope.workspace_id, new, MAX_RECALLS_HELD)
+            known |= new
         return [known[event_id] for event_id in newest if event_id in known]
 
     async def _opened(self, scope: Scope, positions: list[int]) -> dict[UUID, _Recalled]:
@@ -113,8 +124,9 @@ class Lately:
         new = [memory_id for memory_id in ids if memory_id not in known]
         if new:
             read = {str(each.memory_id): each.text for each in await self._given(scope, agent, new)}
-            known |= {memory_id: _beginning(read.get(memory_id, "")) for memory_id in new}
-            _hold(self._beginnings, scope, known, MAX_BEGINNINGS_HELD)
+            begun = {memory_id: _beginning(read.get(memory_id, "")) for memory_id in new}
+            _hold(self._beginnings, scope.workspace_id, begun, MAX_BEGINNINGS_HELD)
+            known |= begun
         return known
 
     async def _given(self, scope: Scope, agent: str, ids: list[str]) -> list[Given]:
@@ -156,8 +168,9 @@ def _held(held: dict[tuple[str, Key], Value], scope: Scope, keys: Iterable[Key])
     return {key: held[name] for key, name in names if name in held}
 
 
-def _hold(held: dict[tuple[str, Key], Value], scope: Scope, known: dict[Key, Value], most: int) -> None:
+def _hold(held: dict[tuple[str, Key], Value], workspace_id: str, known: dict[Key, Value], most: int) -> None:
     """What has been held longest goes."""
-    held.update({(scope.workspace_id, key): value for key, value in known.items()})
-    for name in list(islice(held, max(0, len(held) - most))):
-        del held[name]
+    held.update({(workspace_id, key): value for key, value in known.items()})
+    if len(held) > most:
+        for name in list(islice(held, len(held) - most)):
+            del held[name]

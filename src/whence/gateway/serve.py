@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import Callable, Generator
@@ -57,6 +58,9 @@ async def _run(
     while not server.started and not running.done():  # noqa: ASYNC110 (uvicorn has no event to wait for)
         await asyncio.sleep(0.01)
     if server.started:
+        # What is here by now stays: looking through it for garbage takes long enough to be felt by whoever waits.
+        gc.collect()
+        gc.freeze()
         host, port = listener.getsockname()[:2]
         announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", grpc_port)
     await running

@@ -12,7 +12,7 @@ import msgspec
 from psycopg.pq.abc import PGresult
 
 from whence.db import Tx
-from whence.db.arrays import Array, Byteas, Smallints, Texts, Times, Uuids, scalar
+from whence.db.arrays import Array, Byteas, Smallints, Texts, Times, Uuids, of_one, scalar
 from whence.db.queries import load
 from whence.db.trip import Statement, Values
 from whence.errors import FieldError, NotFound
@@ -22,6 +22,8 @@ from whence.wire import Event, Measures
 _SQL = load("whence.ledger")
 _APPEND = Statement("append", _SQL["append"])
 _APPEND_PAYLOADS = Statement("append_payloads", _SQL["append_payloads"])
+_APPEND_ONE = Statement("append_one", of_one(_SQL["append"]))
+_APPEND_ONE_PAYLOAD = Statement("append_one_payload", of_one(_SQL["append_payloads"]))
 _decode_measures = msgspec.json.Decoder(Measures).decode
 
 # The columns of an event that its sender decides, with the form in which they travel.
@@ -157,11 +159,16 @@ def accepted(position: int, head: int, came_of: CameOf) -> Outcome:
 
 def trip_of(workspace_id: str, block: Block, now: datetime) -> list[tuple[Statement, Values]]:
     """The same, as statements of one trip; they fail as a whole where an event is stored already."""
-    values = {name: array.binary for name, array in block.columns.items()}
+    if block.count == 1:
+        values = {name: array.only for name, array in block.columns.items()}
+        append, append_payloads = _APPEND_ONE, _APPEND_ONE_PAYLOAD
+    else:
+        values = {name: array.binary for name, array in block.columns.items()}
+        append, append_payloads = _APPEND, _APPEND_PAYLOADS
     values["workspace_id"] = workspace_id.encode()
     values["recorded_at"] = scalar(Times, now)
     values["count"] = block.count.to_bytes(8)
-    statements = (_APPEND, _APPEND_PAYLOADS) if block.has_payloads else (_APPEND,)
+    statements = (append, append_payloads) if block.has_payloads else (append,)
     return [*((statement, values) for statement in statements), *effects_trip(block.effects, values)]
 
 
