@@ -679,6 +679,24 @@ def test_settings_are_as_meant(server: embedded.EmbeddedServer, setting: str, va
     assert execute(server.app_conninfo, f"SHOW {setting}")[0][0].removeprefix("Etc/") == value
 
 
+@pytest.mark.parametrize(
+    ("limit", "buffers"),
+    [("max", None), ("8589934592", 1024), ("536870912", 256), ("nonsense", None), (None, None)],
+)
+def test_the_cache_follows_the_memory_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None, buffers: int | None
+) -> None:
+    told = tmp_path / "memory.max"
+    if limit is not None:
+        told.write_text(f"{limit}\n")
+    monkeypatch.setattr(embedded, "CGROUP_LIMIT", told)
+    memory = {"SC_PHYS_PAGES": 4 << 20, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(os, "sysconf", memory.__getitem__)
+    assert embedded._shared_buffers() == f"shared_buffers={buffers or 2048}MB"
+    memory["SC_PHYS_PAGES"] = 64 << 20
+    assert buffers or embedded._shared_buffers() == "shared_buffers=4096MB"
+
+
 def test_text_is_unicode_without_icu(server: embedded.EmbeddedServer) -> None:
     rows = execute(server.app_conninfo, "SELECT lower('ÄÉΣ'), to_tsvector('simple', '“Größe”, naïve')::text")
     assert rows == [("äéσ", "'größe':1 'naïve':2")]

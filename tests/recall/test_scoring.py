@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recalling import entry
 from whence.memory import unit_of
 from whence.models.embedder import WordLlamaEmbedder
-from whence.recall.corpus import WORD_DIMENSION, Corpus, Entry
+from whence.recall.corpus import Corpus, Entry
 from whence.recall.scoring import INTENTS, K1, WEIGHTS, Asked, B, bm25, score
 from whence.recall.when import times_in
 from whence.recall.words import asked_words
@@ -40,7 +40,7 @@ def asking(question: str, intent: Intent | None = None) -> Asked:
     times = times_in(question, NOW)
     return Asked(
         words,
-        WORDS.word_vectors([word.surface for word in words], WORD_DIMENSION),
+        WORDS.word_vectors([word.surface for word in words]),
         {WORDS.name: unit_of(WORDS.embed([question])[0])},
         WORDS.name,
         times and (times[0].timestamp(), times[1].timestamp()),

@@ -72,11 +72,12 @@ LOCALE = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"
 # The server inherits nothing from our environment, where secrets live.
 ENVIRONMENT = {"LC_ALL": LOCALE, "TZ": "UTC", "PATH": os.defpath}
 
-# Written to postgresql.conf when the cluster is made; an operator may change them there.
+# Written to postgresql.conf when the cluster is made, with `_shared_buffers`; an operator may change them there.
 SIZES = """
-    max_connections=100 shared_buffers=256MB max_wal_size=2GB checkpoint_timeout=15min
-    wal_compression=pglz jit=off
+    max_connections=100 max_wal_size=2GB checkpoint_timeout=15min wal_compression=pglz jit=off
 """.split()  # noqa: SIM905  a list would take a line for each
+LEAST_BUFFERS, MOST_BUFFERS = 256 << 20, 4 << 30
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # Given on the command line, where neither postgresql.conf nor ALTER SYSTEM can undo them. Errors are not
 # logged because their text quotes what a user sent ('invalid input syntax for type json: "…"'), and the
 # sender gets it anyway. `terse` drops the details of the rest, such as what a crashed backend was running.
@@ -413,8 +414,24 @@ def _initdb(files: _Files, runner: "_Runner", server_lock: int) -> None:
     """Nobody can log in until pg_hba.conf is ours, and syncing comes at the end, once for all."""
     command = [binary("initdb"), "-D", str(files.scratch), "-U", SUPERUSER, "--auth=reject"]
     command += ["--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-    command += [f"--locale={LOCALE}", "--lc-messages=C", "--data-checksums", "--no-sync", *_options(SIZES)]
+    command += [
+        f"--locale={LOCALE}",
+        "--lc-messages=C",
+        "--data-checksums",
+        "--no-sync",
+        *_options([*SIZES, _shared_buffers()]),
+    ]
     runner.must_run(command, keep=server_lock)
+
+
+def _shared_buffers() -> str:
+    """An eighth of what the machine has, or this container may have: a page is taken when the data has grown into it,
+    and to read one from the system instead, checksum and all, takes several times as long."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # The file says `max` where there is no limit.
+    with contextlib.suppress(OSError, ValueError):
+        memory = min(memory, int(CGROUP_LIMIT.read_text()))
+    return f"shared_buffers={min(max(memory // 8, LEAST_BUFFERS), MOST_BUFFERS) >> 20}MB"
 
 
 def _provision(files: _Files, runner: "_Runner", server_lock: int) -> None:

@@ -26,8 +26,11 @@ MAX_DIMENSION = 1_024
 
 LARGEST_COMPONENT = 127
 
+WORD_DIMENSION = 128
+"""Of the vectors of single words: enough to tell near ones from others."""
+
 MAX_KNOWN_WORDS = 50_000
-"""Whose vectors are kept, a kilobyte each."""
+"""Whose vectors are kept, half a kilobyte each."""
 
 FEW_TEXTS = 16
 """That are taken apart one by one."""
@@ -90,7 +93,10 @@ class WordLlamaEmbedder:
         self._package = package
         self._lock = Lock()
         self._loaded: _Weights | None = None
-        self._words: dict[str, npt.NDArray[np.float32]] = {}
+        self._words: dict[str, int] = {}
+        """Where their vectors stand."""
+        self._word_rows: npt.NDArray[np.float32] = np.zeros((0, WORD_DIMENSION), np.float32)
+        self._word_lock = Lock()
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         if not texts:
@@ -104,23 +110,29 @@ class WordLlamaEmbedder:
             encoded = weights.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return quantised(np.stack([_sum(weights.vectors, tokens.ids) for tokens in encoded]))
 
-    def word_vectors(self, words: Sequence[str], dimension: int) -> npt.NDArray[np.float32]:
-        """What single words are like, of unit length, in the first so many dimensions: the weights were trained so that
-        these say most. A word that is not known is like nothing."""
-        if not words:
-            return np.zeros((0, dimension), np.float32)
-        return unit_rows(np.stack([self._word_sum(word)[:dimension] for word in words]))
+    def word_vectors(self, words: Sequence[str]) -> npt.NDArray[np.float32]:
+        """What single words are like, of unit length, in the first dimensions: the weights were trained so that these
+        say most. A word that is not known is like nothing."""
+        with self._word_lock:
+            new = [word for word in dict.fromkeys(words) if word not in self._words]
+            if new:
+                if len(self._words) + len(new) > MAX_KNOWN_WORDS:
+                    self._words.clear()
+                    new = list(dict.fromkeys(words))
+                self._learn(new)
+            return self._word_rows[[self._words[word] for word in words]]
 
-    def _word_sum(self, word: str) -> npt.NDArray[np.float32]:
-        known = self._words.get(word)
-        if known is None:
-            weights = self._weights()
-            ids = weights.tokenizer.encode(f" {bounded(word)}", add_special_tokens=False).ids
-            known = weights.vectors[ids].sum(axis=0)
-            if len(self._words) >= MAX_KNOWN_WORDS:
-                self._words.clear()
-            self._words[word] = known
-        return known
+    def _learn(self, new: Sequence[str]) -> None:
+        weights, known = self._weights(), len(self._words)
+        tokens = (weights.tokenizer.encode(f" {bounded(word)}", add_special_tokens=False).ids for word in new)
+        rows = unit_rows(np.stack([weights.vectors[ids, :WORD_DIMENSION].sum(axis=0) for ids in tokens]))
+        if known + len(new) > len(self._word_rows):
+            # Whoever was given rows has a copy of them.
+            grown = np.zeros((2 * (known + len(new)), WORD_DIMENSION), np.float32)
+            grown[:known] = self._word_rows[:known]
+            self._word_rows = grown
+        self._word_rows[known : known + len(new)] = rows
+        self._words.update(zip(new, range(known, known + len(new)), strict=True))
 
     def embed_query(self, text: str) -> Vectors:
         return self.embed([text])[0]

@@ -30,7 +30,7 @@ from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import WordLlamaEmbedder
 from whence.orders import is_order
 from whence.recall.behind import Behind
-from whence.recall.corpus import WORD_DIMENSION, Floats
+from whence.recall.corpus import Floats  # noqa: TC001
 from whence.recall.distant import Distant
 from whence.recall.held import Corpora, Held, add
 from whence.recall.ranking import MAX_RANKED, Ranked, diverse, rank, with_neighbours
@@ -275,7 +275,7 @@ class Recaller:
         times = times_in(text, asked.as_of or now) if text else None
         return Asked(
             words,
-            self.built_in.word_vectors([word.surface for word in words], WORD_DIMENSION),
+            self.built_in.word_vectors([word.surface for word in words]),
             vectors,
             self.built_in.name,
             times and (times[0].timestamp(), times[1].timestamp()),

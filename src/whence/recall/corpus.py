@@ -12,15 +12,13 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 
-from whence.models.embedder import WordLlamaEmbedder, unit_rows
+from whence.models.embedder import WORD_DIMENSION, WordLlamaEmbedder, unit_rows
 from whence.orders import is_order
 from whence.recall.words import only_asks, passages, stem_of, words
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int32]
 
-WORD_DIMENSION: Final = 128
-"""Of the vectors of single words: enough to tell near ones from others."""
 NOBODY: Final = -1
 """Where there is no neighbour."""
 
@@ -62,6 +60,13 @@ class Grown:
         if added:
             self._rows[self._count : self._count + added] = rows
         self._count += added
+
+    def append(self, row: Any) -> None:
+        if self._count == len(self._rows):
+            self.extend([row])
+        else:
+            self._rows[self._count] = row
+            self._count += 1
 
     def __len__(self) -> int:
         return self._count
@@ -261,7 +266,7 @@ class Corpus:
         self.embedder.extend([NOBODY if space is None else self.code("embedder", space) for space in spaces])
         self.gone.extend([False] * len(entries))
         if new_terms:
-            self.term_vectors.extend(self._words.word_vectors(new_terms, WORD_DIMENSION))
+            self.term_vectors.extend(self._words.word_vectors(new_terms))
         if asides:
             self.aside_vectors.extend(unit_rows(self._words.embed([passage for _, passage in asides])))
             self.aside_of.extend([index for index, _ in asides])
@@ -293,7 +298,7 @@ class Corpus:
             self.postings.add(number, counts)
             lengths.append(len(found))
             total += len(found)
-        self.words.extend([total])
+        self.words.append(total)
         self._word_count += total
         self._join_session(entry, index, total)
         return start
@@ -311,25 +316,25 @@ class Corpus:
             # By itself: neither before nor after anything.
             session = self._session_count
             self._session_count += 1
-            self.session_words.extend([total])
-            self.before.extend([NOBODY])
+            self.session_words.append(total)
+            self.before.append(NOBODY)
         else:
             name = (entry.agent, entry.session_id)
             session = self.sessions.get(name, NOBODY)
             if session == NOBODY:
                 session = self.sessions[name] = self._session_count
                 self._session_count += 1
-                self.session_words.extend([0])
+                self.session_words.append(0)
             self.session_words.rows[session] += total
             is_in_line = entry.kind != "semantic"
             previous = self._last_of_session.get(session, NOBODY) if is_in_line else NOBODY
-            self.before.extend([previous])
+            self.before.append(previous)
             if previous != NOBODY:
                 self.after.rows[previous] = index
             if is_in_line:
                 self._last_of_session[session] = index
-        self.after.extend([NOBODY])
-        self.session.extend([session])
+        self.after.append(NOBODY)
+        self.session.append(session)
 
     def _add_vectors(self, entries: Sequence[Entry]) -> None:
         spaces = [space_of(entry.embedder, entry.vector) for entry in entries]

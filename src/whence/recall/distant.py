@@ -5,7 +5,8 @@ The newest are held as everybody's are, so what was told a moment ago is always 
 and those with the rarest words of the question are read, and then compared with what is held as if they were held too.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -110,21 +111,35 @@ class Distant:
             now=question.moment if also is None else None,
             ids=list(also or ()),
         )
+        # At once: neither needs the other, and a database has several cores.
+        async with asyncio.TaskGroup() as both:
+            named = both.create_task(self._named(scope, values))
+            alike = both.create_task(self._alike(scope, values, question.vectors))
+        reaches, rows = named.result()
+        by_id = {row[0]: row for row in (*rows, *alike.result()) if row[0] not in held.place}
+        return reaches, sorted(by_id.values(), key=lambda row: row[1])
+
+    async def _named(self, scope: Scope, values: dict[str, Any]) -> tuple[int, list[tuple[Any, ...]]]:
+        """How far the index reaches, and what is given by its id or has the words."""
         rows: list[tuple[Any, ...]] = []
         async with self._database.transaction(scope) as tx:
-            reaches = await _reaches(tx, scope, owner)
-            if not reaches:
-                return 0, []
-            if also:
+            reaches = await _reaches(tx, scope, values["owner"])
+            if values["ids"]:
                 rows += await (await tx.execute(_SQL["entries_by_id"], values, binary=True)).fetchall()
-            if lexical:
+            if values["words"]:
                 rows += await (await tx.execute(_SQL["distant_with_words"], values, binary=True)).fetchall()
+        return reaches, rows
+
+    async def _alike(
+        self, scope: Scope, values: dict[str, Any], vectors: Mapping[str, Floats]
+    ) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        async with self._database.transaction(scope) as tx:
             await tx.execute(_SETTINGS, prepare=False)
-            for embedder, vector in question.vectors.items():
-                values |= {"embedder": embedder, "vector": _written(vector)}
-                rows += await (await tx.execute(_like(len(vector)), values, binary=True, prepare=True)).fetchall()
-        by_id = {row[0]: row for row in rows if row[0] not in held.place}
-        return reaches, sorted(by_id.values(), key=lambda row: row[1])
+            for embedder, vector in vectors.items():
+                asked = values | {"embedder": embedder, "vector": _written(vector)}
+                rows += await (await tx.execute(_like(len(vector)), asked, binary=True, prepare=True)).fetchall()
+        return rows
 
 
 async def _reaches(tx: Tx, scope: Scope, owner: str) -> int:

@@ -109,12 +109,12 @@ CROSS JOIN LATERAL (
       AND (%(tiers)s::text[] IS NULL OR m.tier = ANY (%(tiers)s))
       AND (%(kinds)s::text[] IS NULL OR m.kind = ANY (%(kinds)s))
     OFFSET 0
-) m {with_vector}
+) m
 
 -- name: distant_with_words
 SELECT {entry} FROM unnest(whence.memories_with_words(%(workspace_id)s, %(owner)s, %(words)s::bigint[],
     %(weights)s::real[], %(together)s::bigint[], 400)) WITH ORDINALITY f (memory_id, place)
-CROSS JOIN LATERAL (SELECT %(workspace_id)s::text AS workspace_id, f.memory_id) c {distant}
+CROSS JOIN LATERAL (SELECT %(workspace_id)s::text AS workspace_id, f.memory_id) c {distant} {with_vector}
 ORDER BY f.place LIMIT 100;
 
 -- name: entries_by_id
@@ -123,13 +123,14 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) 
 
 -- name: distant_like
 -- Of vectors of this length; there is one like it for each. How many there may be is no parameter: a plan for any number
--- would be made for a tenth of all there are, and read all of them.
+-- would be made for a tenth of all there are, and read all of them. The index has the vectors too.
 SELECT {entry} FROM (
-    SELECT i.workspace_id, i.memory_id FROM whence.memory_index i
+    SELECT i.workspace_id, i.memory_id, i.embedder, i.embedding FROM whence.memory_index i
     WHERE i.workspace_id = %(workspace_id)s::text AND i.owner = %(owner)s::text
       AND i.dimension = 256 AND i.embedder = %(embedder)s::text
     ORDER BY i.embedding::halfvec(256) <#> %(vector)s::halfvec(256)
 ) c {distant}
+CROSS JOIN LATERAL (SELECT c.embedder, c.embedding) v
 LIMIT 100;
 
 -- name: sources_found
