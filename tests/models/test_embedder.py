@@ -20,6 +20,7 @@ from whence.errors import SetupError
 from whence.models.embedder import (
     MAX_DIMENSION,
     MAX_EMBEDDED_CHARACTERS,
+    WORD_DIMENSION,
     Embedder,
     Vectors,
     WordLlamaEmbedder,
@@ -173,3 +174,27 @@ def test_the_longest_vectors_are_still_exact() -> None:
 def test_the_largest_component_becomes_127(vectors: np.ndarray) -> None:
     largest = np.abs(quantised(vectors).astype(int)).max(axis=1)
     assert largest.tolist() == [127 if row.any() else 0 for row in vectors]
+
+
+def test_words_are_of_unit_length_and_the_same_in_any_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whence.models.embedder.MAX_KNOWN_WORDS", 5)
+    words = ["bread", "heron", "Paris", "漢字", "bread", "", "pond", "warm"]
+    alone = [WordLlamaEmbedder().word_vectors([word])[0] for word in words]
+    shared = WordLlamaEmbedder()
+    for part in (words[:3], words[2:7], words[5:], words):
+        # More than are kept, some of them twice.
+        for word, row in zip(part, shared.word_vectors(part), strict=True):
+            assert np.array_equal(row, alone[words.index(word)])
+    assert np.allclose([np.linalg.norm(row) for row in alone if row.any()], 1)
+    assert shared.word_vectors([]).shape == (0, WORD_DIMENSION)
+
+
+def test_words_that_are_asked_for_by_several_threads_are_not_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whence.models.embedder.MAX_KNOWN_WORDS", 50)
+    shared, alone = WordLlamaEmbedder(), WordLlamaEmbedder()
+    words = [f"word{number}" for number in range(200)]
+    expected = {word: alone.word_vectors([word])[0] for word in words}
+    parts = [words[start : start + 30] for start in range(0, 170, 5)] * 5
+    with ThreadPoolExecutor(8) as threads:
+        for part, rows in zip(parts, threads.map(shared.word_vectors, parts), strict=True):
+            assert all(np.array_equal(row, expected[word]) for word, row in zip(part, rows, strict=True))

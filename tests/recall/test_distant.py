@@ -13,6 +13,7 @@ from whence.app import App
 from whence.clock import system_clock
 from whence.db import Scope
 from whence.db.queries import load
+from whence.errors import Unavailable
 from whence.identity import Principal
 from whence.memory.rebuild import rebuild
 from whence.recall import distant, held
@@ -167,3 +168,24 @@ async def test_an_erasure_a_disposal_and_a_rebuild_leave_nothing_behind(
     assert await rows(app, workspace.workspace_id) == COUNT - 10
     await app.erasures.erase(workspace.admin, "ann")
     assert await rows(app, workspace.workspace_id) == 0
+
+
+@pytest.mark.parametrize("half", ["_named", "_alike"])
+async def test_what_fails_of_it_is_told_as_it_is(
+    app: App, ann: Principal, monkeypatch: pytest.MonkeyPatch, half: str
+) -> None:
+    await indexed(app, ann)
+
+    async def fails(*_: object) -> None:
+        raise Unavailable("the database does not answer")
+
+    monkeypatch.setattr(app.distant, half, fails)
+    with pytest.raises(Unavailable):
+        await hits(app, ann, query="note7")
+
+
+async def test_many_may_ask_at_once(app: App, ann: Principal) -> None:
+    """Each takes two connections, and none waits for its second with the first in its hands."""
+    ids = await indexed(app, ann)
+    found = await asyncio.gather(*(hits(app, ann, query=f"note{number}", top_k=1) for number in range(60)))
+    assert found == [[ids[number]] for number in range(60)]

@@ -1,12 +1,18 @@
 """What a process holds to search it: for how long."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from recalling import told
+from whence import recall
 from whence.app import App
 from whence.identity import Principal
 from whence.recall import held
-from whence.recall.held import Corpora
+from whence.recall.held import Corpora, Held
+from whence.recall.ranking import Ranked, rank
+from whence.recall.scoring import Asked
 from whence.wire import Recall
 
 
@@ -23,3 +29,28 @@ async def test_what_is_held_is_read_again_only_while_its_vectors_are_being_repla
     replacing = Corpora(app.database, app.distant, app.recaller.built_in, "another embedder")
     await replacing.load(ann.scope, before := replacing.of(ann.scope)[0])
     assert replacing.of(ann.scope)[0] is not before
+
+
+async def test_what_this_process_has_told_is_ranked_once_and_what_others_have_told_is_found_too(
+    app: App, ann: Principal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranked: list[int] = []
+
+    def counted(question: Asked, asked: Recall, everything: Sequence[Held], *rest: Any) -> Ranked:
+        ranked.append(sum(len(held.corpus) for held in everything))
+        return rank(question, asked, everything, *rest)
+
+    async def found() -> list[str]:
+        return [hit.text for hit in (await app.recaller.recall(ann, Recall(query="grey cat"))).hits]
+
+    await app.memory.remember(ann, told("The grey cat"))
+    assert await found() == ["The grey cat"]
+    monkeypatch.setattr(recall, "rank", counted)
+    await app.memory.remember(ann, told("The grey cat sleeps"))
+    assert sorted(await found()) == ["The grey cat", "The grey cat sleeps"]
+    assert ranked == [2]
+    # As another process does, of which this one is not told.
+    monkeypatch.setattr(app.memory, "on_told", None)
+    await app.memory.remember(ann, told("The grey cat wakes"))
+    assert len(await found()) == 3
+    assert ranked == [2, 2, 3]

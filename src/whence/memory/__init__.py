@@ -102,6 +102,8 @@ class Memory:
         """Whether it did not answer when it was asked last."""
         self.on_session_ended: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
         """Called with the workspace and a stretch of a session that new activity has ended."""
+        self.on_told: Callable[[str, str], None] | None = None
+        """Called with the workspace and the owner of what was just remembered."""
 
     # --- remember ---------------------------------------------------------------------------------------------------
 
@@ -153,6 +155,9 @@ class Memory:
             events.append(event_of(drafted, vector, sources, now))
             kept.append((place, drafted))
         outcomes = await self._ledger.record(principal.workspace_id, events) if events else []
+        if self.on_told is not None:
+            for owner in {own.event.user_id or "" for own in events}:
+                self.on_told(principal.workspace_id, owner)
         for (place, drafted), own, outcome in zip(kept, events, outcomes, strict=True):
             results[place] = await self._item(principal, drafted, own.payload, outcome)
         return [results[place] for place in range(len(drafts))]

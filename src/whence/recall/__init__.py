@@ -99,6 +99,7 @@ class Recaller:
         self._corpora = Corpora(database, distant, words, memory.embedder.name)
         self._behind = behind
         self._reranking = reranking
+        memory.on_told = self.told
 
     def forget(self, workspace_id: str) -> None:
         self._corpora.forget(workspace_id)

@@ -112,11 +112,10 @@ class Distant:
             ids=list(also or ()),
         )
         # At once: neither needs the other, and a database has several cores.
-        async with asyncio.TaskGroup() as both:
-            named = both.create_task(self._named(scope, values))
-            alike = both.create_task(self._alike(scope, values, question.vectors))
-        reaches, rows = named.result()
-        by_id = {row[0]: row for row in (*rows, *alike.result()) if row[0] not in held.place}
+        (reaches, named), alike = await asyncio.gather(
+            self._named(scope, values), self._alike(scope, values, question.vectors)
+        )
+        by_id = {row[0]: row for row in (*named, *alike) if row[0] not in held.place}
         return reaches, sorted(by_id.values(), key=lambda row: row[1])
 
     async def _named(self, scope: Scope, values: dict[str, Any]) -> tuple[int, list[tuple[Any, ...]]]:
