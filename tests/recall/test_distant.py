@@ -105,6 +105,24 @@ async def test_what_does_not_hold_any_more_is_not_found(app: App, ann: Principal
     assert ids[5] not in await hits(app, ann, query="note5", top_k=100)
 
 
+async def test_of_many_with_a_rare_word_those_come_first_that_have_the_others_too(
+    app: App, ann: Principal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of them are newer."""
+    statement = load("whence.recall")["distant_with_words"]
+    monkeypatch.setitem(distant._SQL, "distant_with_words", statement.replace(b"LIMIT 100", b"LIMIT 3"))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(distant, "_like", lambda _: b"SELECT NULL::uuid LIMIT 0")
+    texts = ["The bronze owl was bought at dusk", *(f"The owl sat on branch{number}" for number in range(60))]
+    done = await app.memory.remember_all(ann, [told(text) for text in texts])
+    await tell(app, ann, 30)
+    await app.recaller.recall(ann, Recall(query="anything"))
+    await app.distant.fill(ann.workspace_id)
+    app.recaller.forget(ann.workspace_id)
+    [first, *_] = await hits(app, ann, query="Which owl was bought?")
+    assert done[0].remembered is not None
+    assert first == done[0].remembered.memory_id
+
+
 async def test_it_is_nobody_elses(app: App, ann: Principal, workspace: Workspace) -> None:
     await indexed(app, ann)
     bob = workspace.user("bob")
@@ -116,18 +134,18 @@ async def test_it_is_nobody_elses(app: App, ann: Principal, workspace: Workspace
         assert set(await hits(app, bob, query=query, top_k=100)) <= set(own)
     async with app.database.transaction(bob.scope) as tx:
         terms = [distant.term_of(workspace.workspace_id, "ann", "note3")]
-        asked = (workspace.workspace_id, "ann", terms, [1.0], [], 10)
-        call = "SELECT whence.memories_with_words(%s, %s, %s::bigint[], %s::real[], %s::bigint[], %s)"
+        asked = (workspace.workspace_id, "ann", terms, terms, [1.0])
+        call = "SELECT whence.memories_with_words(%s, %s, %s::bigint[], '{}', %s::bigint[], %s::real[], 10)"
         assert await (await tx.execute(call, asked)).fetchone() == ([],)
 
 
 async def test_without_a_user_no_word_finds_anything(app: App, ann: Principal) -> None:
     await indexed(app, ann)
     terms = [distant.term_of(ann.workspace_id, "", "entri")]
-    call = "SELECT whence.memories_with_words(%s, '', %s::bigint[], %s::real[], '{}', 10)"
+    call = "SELECT whence.memories_with_words(%s, '', %s::bigint[], '{}', %s::bigint[], %s::real[], 10)"
     async with app.database.transaction(None) as tx:
         await tx.execute(sql.SQL("SET LOCAL app.workspace_id = {}").format(ann.workspace_id))
-        assert await (await tx.execute(call, (ann.workspace_id, terms, [1.0]))).fetchone() == ([],)
+        assert await (await tx.execute(call, (ann.workspace_id, terms, terms, [1.0]))).fetchone() == ([],)
 
 
 async def test_a_text_that_is_taken_away_while_it_is_indexed_leaves_nothing_there(app: App, ann: Principal) -> None:

@@ -849,13 +849,13 @@ END $$;
 
 ALTER FUNCTION whence.leave_memory_index() OWNER TO whence_owner;
 
-CREATE FUNCTION whence.memories_with_words(in_workspace text, in_owner text, words bigint[], weights real[], together bigint[], at_most bigint) RETURNS uuid[]
+CREATE FUNCTION whence.memories_with_words(in_workspace text, in_owner text, telling bigint[], together bigint[], words bigint[], weights real[], at_most bigint) RETURNS uuid[]
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
     SELECT coalesce(array_agg(f.memory_id), '{}') FROM (
         SELECT i.memory_id FROM whence.memory_index i
-        WHERE i.terms && words AND i.terms @> together AND i.owner = in_owner AND i.workspace_id = in_workspace
+        WHERE i.terms && telling AND i.terms @> together AND i.owner = in_owner AND i.workspace_id = in_workspace
           AND in_workspace = current_setting('app.workspace_id', true)
           AND (current_setting('role') = 'whence_workspace' OR current_setting('app.user_id', true) <> ''
             AND in_owner IN ('', current_setting('app.user_id', true)))
@@ -866,7 +866,7 @@ CREATE FUNCTION whence.memories_with_words(in_workspace text, in_owner text, wor
     ) f;
 $$;
 
-ALTER FUNCTION whence.memories_with_words(in_workspace text, in_owner text, words bigint[], weights real[], together bigint[], at_most bigint) OWNER TO whence_searcher;
+ALTER FUNCTION whence.memories_with_words(in_workspace text, in_owner text, telling bigint[], together bigint[], words bigint[], weights real[], at_most bigint) OWNER TO whence_searcher;
 
 CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) RETURNS SETOF jsonb
     LANGUAGE plpgsql

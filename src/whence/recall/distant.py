@@ -95,7 +95,8 @@ class Distant:
     ) -> tuple[int, list[tuple[Any, ...]]]:
         """How far the index reaches, and entries out of it that may answer the question. `held` says how rare words
         are. `also` is given where another time is asked about than now: what holds then, as far as it is known."""
-        lexical, together = _telling(question.words, held)
+        weights, telling, together = _telling(question.words, held)
+        terms = [term_of(scope.workspace_id, owner, word.stem) for word in question.words]
         sessions, beginnings = sessions_of(asked)
         values = scope.values(
             owner=owner,
@@ -105,9 +106,10 @@ class Distant:
             session_id=asked.session_id,
             sessions=sessions,
             beginnings=beginnings,
-            words=[term_of(scope.workspace_id, owner, word.stem) for word, _ in lexical],
-            weights=[weight for _, weight in lexical],
-            together=[term_of(scope.workspace_id, owner, word.stem) for word in together],
+            telling=[terms[place] for place in telling],
+            together=[terms[place] for place in together],
+            words=terms,
+            weights=weights,
             now=question.moment if also is None else None,
             ids=list(also or ()),
         )
@@ -125,7 +127,7 @@ class Distant:
             reaches = await _reaches(tx, scope, values["owner"])
             if values["ids"]:
                 rows += await (await tx.execute(_SQL["entries_by_id"], values, binary=True)).fetchall()
-            if values["words"]:
+            if values["telling"]:
                 rows += await (await tx.execute(_SQL["distant_with_words"], values, binary=True)).fetchall()
         return reaches, rows
 
@@ -146,18 +148,18 @@ async def _reaches(tx: Tx, scope: Scope, owner: str) -> int:
     return row[0] if row else 0
 
 
-def _telling(asked: Sequence[Word], held: Corpus) -> tuple[list[tuple[Word, float]], list[Word]]:
-    """The words to look for, each with what it weighs: the rare ones; where there are none, those of which the two
-    rarest stand together."""
+def _telling(asked: Sequence[Word], held: Corpus) -> tuple[list[float], list[int], list[int]]:
+    """What each word weighs. Then the places of those to look for: of the rare ones any, where there are none any that
+    is not common; and of those that must stand together, the two rarest then."""
     counts = [0 if (term := held.terms.get(word.stem)) is None else len(held.postings.of(term)[0]) for word in asked]
     size = max(len(held.passage_words), 1)
     weights = rarity_of(np.array(counts), size).tolist()
-    ranked = sorted(zip(asked, counts, weights, strict=True), key=lambda each: each[1])
-    rare = [(word, weight) for word, count, weight in ranked if count <= RARE * size]
+    ranked = sorted(range(len(asked)), key=counts.__getitem__)
+    rare = [place for place in ranked if counts[place] <= RARE * size]
     if rare:
-        return rare, []
-    seen = [(word, weight) for word, count, weight in ranked if count <= SEEN * size]
-    return (seen, [word for word, _ in seen[:2]]) if len(seen) > 1 else ([], [])
+        return weights, rare, []
+    seen = [place for place in ranked if counts[place] <= SEEN * size]
+    return (weights, seen, seen[:2]) if len(seen) > 1 else (weights, [], [])
 
 
 def term_of(workspace_id: str, owner: str, stem: str) -> int:

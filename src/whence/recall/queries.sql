@@ -112,8 +112,8 @@ CROSS JOIN LATERAL (
 ) m
 
 -- name: distant_with_words
-SELECT {entry} FROM unnest(whence.memories_with_words(%(workspace_id)s, %(owner)s, %(words)s::bigint[],
-    %(weights)s::real[], %(together)s::bigint[], 400)) WITH ORDINALITY f (memory_id, place)
+SELECT {entry} FROM unnest(whence.memories_with_words(%(workspace_id)s, %(owner)s, %(telling)s::bigint[],
+    %(together)s::bigint[], %(words)s::bigint[], %(weights)s::real[], 400)) WITH ORDINALITY f (memory_id, place)
 CROSS JOIN LATERAL (SELECT %(workspace_id)s::text AS workspace_id, f.memory_id) c {distant} {with_vector}
 ORDER BY f.place LIMIT 100;
 
