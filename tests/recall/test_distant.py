@@ -8,7 +8,7 @@ import pytest
 from psycopg import sql
 
 from conftest import Workspace
-from recalling import told
+from recalling import entry, told
 from whence.app import App
 from whence.clock import system_clock
 from whence.db import Scope
@@ -16,7 +16,10 @@ from whence.db.queries import load
 from whence.errors import Unavailable
 from whence.identity import Principal
 from whence.memory.rebuild import rebuild
+from whence.models.embedder import WordLlamaEmbedder
 from whence.recall import distant, held
+from whence.recall.corpus import Corpus
+from whence.recall.words import asked_words
 from whence.wire import Fact, Recall, RecallFilters
 
 COUNT = 120
@@ -207,3 +210,30 @@ async def test_many_may_ask_at_once(app: App, ann: Principal) -> None:
     ids = await indexed(app, ann)
     found = await asyncio.gather(*(hits(app, ann, query=f"note{number}", top_k=1) for number in range(60)))
     assert found == [[ids[number]] for number in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("size", "query", "looked_for", "together"),
+    [
+        (0, "harbour cat boat", ["harbour"], []),
+        (1_000, "harbour cat boat", ["harbour", "cat", "boat"], []),
+        (50_000, "harbour cat boat", ["harbour", "cat"], []),
+        (10_000_000, "harbour cat boat", ["harbour"], []),
+        (10_000_000, "cat owl", ["cat", "owl"], ["cat", "owl"]),
+        (10_000_000, "boat cat", [], []),
+    ],
+)
+def test_words_are_looked_for_that_few_have(
+    monkeypatch: pytest.MonkeyPatch, size: int, query: str, looked_for: list[str], together: list[str]
+) -> None:
+    monkeypatch.setattr(distant, "RARE", 0.001)
+    corpus = Corpus(WordLlamaEmbedder())
+    texts = ["The boat"] * 40 + ["The cat and the owl"] + ["A note"] * 59
+    corpus.add([entry(text, position) for position, text in enumerate(texts, 1)])
+    asked = asked_words(query)
+    weights, telling, both = distant._telling(asked, corpus, size)  # pyright: ignore[reportPrivateUsage]
+    assert [asked[place].surface for place in telling] == looked_for
+    assert [asked[place].surface for place in both] == together
+    assert weights[[word.surface for word in asked].index("cat")] == max(
+        weight for word, weight in zip(asked, weights, strict=True) if word.surface != "harbour"
+    )

@@ -254,7 +254,9 @@ class Recaller:
         distant: list[Held] = []
         for held in everything:
             if held.owner is not None and held.is_indexed:
-                reaches, rows = await self._distant.found(scope, held.owner, question, asked, held.corpus, also)
+                reaches, rows = await self._distant.found(
+                    scope, held.owner, question, asked, held.corpus, held.index_size, also
+                )
                 self._corpora.reached(held, reaches)
                 found = Held(scope, held.owner, self.built_in)
                 found.is_indexed = True

@@ -27,7 +27,9 @@ INDEXED_FROM = 20_000
 NEWEST = 2_000
 """These are held, and not indexed."""
 RARE = 0.001
-"""The share of texts up to which a word is rare enough to be looked for by itself."""
+"""The share of texts up to which a word is rare enough to be looked for by itself, however many texts there are."""
+FEW_ROWS = 2_000
+"""Words that so few memories have, together, are looked for too: of 50,000 memories those that one in 25 has."""
 SEEN = 0.02
 """The same for two words together."""
 BATCH_MEMORIES = 500
@@ -46,8 +48,9 @@ class Distant:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def reaches(self, scope: Scope, owner: str) -> int:
-        """The position up to which an owner's memories are indexed; 0 where they are not."""
+    async def reaches(self, scope: Scope, owner: str) -> tuple[int, int]:
+        """The position up to which an owner's memories are indexed, 0 where they are not; and about how many memories
+        are, of everybody."""
         async with self._database.transaction(scope) as tx:
             return await _reaches(tx, scope, owner)
 
@@ -91,11 +94,19 @@ class Distant:
         return len(rows)
 
     async def found(
-        self, scope: Scope, owner: str, question: Asked, asked: Recall, held: Corpus, also: Sequence[UUID] | None = None
+        self,
+        scope: Scope,
+        owner: str,
+        question: Asked,
+        asked: Recall,
+        held: Corpus,
+        size: int,
+        also: Sequence[UUID] | None = None,
     ) -> tuple[int, list[tuple[Any, ...]]]:
         """How far the index reaches, and entries out of it that may answer the question. `held` says how rare words
-        are. `also` is given where another time is asked about than now: what holds then, as far as it is known."""
-        weights, telling, together = _telling(question.words, held)
+        are, `size` among how many memories. `also` is given where another time is asked about than now: what holds
+        then, as far as it is known."""
+        weights, telling, together = _telling(question.words, held, size)
         terms = [term_of(scope.workspace_id, owner, word.stem) for word in question.words]
         sessions, beginnings = sessions_of(asked)
         values = scope.values(
@@ -124,7 +135,7 @@ class Distant:
         """How far the index reaches, and what is given by its id or has the words."""
         rows: list[tuple[Any, ...]] = []
         async with self._database.transaction(scope) as tx:
-            reaches = await _reaches(tx, scope, values["owner"])
+            reaches, _ = await _reaches(tx, scope, values["owner"])
             if values["ids"]:
                 rows += await (await tx.execute(_SQL["entries_by_id"], values, binary=True)).fetchall()
             if values["telling"]:
@@ -143,22 +154,24 @@ class Distant:
         return rows
 
 
-async def _reaches(tx: Tx, scope: Scope, owner: str) -> int:
+async def _reaches(tx: Tx, scope: Scope, owner: str) -> tuple[int, int]:
     row = await (await tx.execute(_SQL["index_reaches"], scope.values(owner=owner))).fetchone()
-    return row[0] if row else 0
+    return (row[0], row[1]) if row else (0, 0)
 
 
-def _telling(asked: Sequence[Word], held: Corpus) -> tuple[list[float], list[int], list[int]]:
+def _telling(asked: Sequence[Word], held: Corpus, size: int) -> tuple[list[float], list[int], list[int]]:
     """What each word weighs. Then the places of those to look for: of the rare ones any, where there are none any that
-    is not common; and of those that must stand together, the two rarest then."""
+    is not common; and of those that must stand together, the two rarest then. `size` is of the index."""
     counts = [0 if (term := held.terms.get(word.stem)) is None else len(held.postings.of(term)[0]) for word in asked]
-    size = max(len(held.passage_words), 1)
-    weights = rarity_of(np.array(counts), size).tolist()
+    texts = max(len(held.passage_words), 1)
+    weights = rarity_of(np.array(counts), texts).tolist()
     ranked = sorted(range(len(asked)), key=counts.__getitem__)
-    rare = [place for place in ranked if counts[place] <= RARE * size]
+    rows = np.cumsum([(counts[place] + 0.5) / texts * size for place in ranked])
+    few = int(np.searchsorted(rows, FEW_ROWS)) if size else 0
+    rare = [place for rank, place in enumerate(ranked) if rank < few or counts[place] <= RARE * texts]
     if rare:
         return weights, rare, []
-    seen = [place for place in ranked if counts[place] <= SEEN * size]
+    seen = [place for place in ranked if counts[place] <= SEEN * texts]
     return (weights, seen, seen[:2]) if len(seen) > 1 else (weights, [], [])
 
 

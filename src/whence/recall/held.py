@@ -47,6 +47,8 @@ class Held:
         """The position after which what is held begins."""
         self.is_indexed = False
         """Whether the owner has more than is held, in the index."""
+        self.index_size = 0
+        """About how many memories are in it, of everybody."""
         self.found_gone = 0
         """By questions, since it was looked for."""
 
@@ -154,11 +156,11 @@ class Corpora:
 
     async def _look_at_index(self, scope: Scope, held: Held, owner: str) -> None:
         """What is indexed need not be held."""
-        reaches = await self._distant.reaches(scope, owner)
+        reaches, size = await self._distant.reaches(scope, owner)
         if not reaches and await self._before_newest(scope, held, INDEXED_FROM):
             await self._distant.begin(scope.workspace_id, owner)
-            reaches = await self._distant.reaches(scope, owner)
-        held.is_indexed = reaches > 0
+            reaches, size = await self._distant.reaches(scope, owner)
+        held.is_indexed, held.index_size = reaches > 0, size
         held.corpus.until = max(held.corpus.until, reaches)
 
     def reached(self, held: Held, reaches: int) -> None:

@@ -47,7 +47,10 @@ WHERE e.workspace_id = %(workspace_id)s::text AND e.event_type = 'memory.remembe
 ORDER BY e.global_position LIMIT %(limit)s::bigint;
 
 -- name: index_reaches
-SELECT i.position FROM whence.memory_index i
+-- And about how many memories are in the index, of everybody; 0 until somebody has looked.
+SELECT i.position, (
+    SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = 'whence.memory_index'::regclass
+) FROM whence.memory_index i
 WHERE i.workspace_id = %(workspace_id)s AND i.owner = %(owner)s ORDER BY i.position DESC LIMIT 1;
 
 -- name: indexed_workspaces
