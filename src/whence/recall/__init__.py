@@ -30,7 +30,7 @@ from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import WordLlamaEmbedder
 from whence.orders import is_order
 from whence.recall.behind import Behind
-from whence.recall.corpus import Floats  # noqa: TC001
+from whence.recall.corpus import Floats  # noqa: TC001  a block of its own would hide it among the imports
 from whence.recall.distant import Distant
 from whence.recall.held import Corpora, Held, add
 from whence.recall.ranking import MAX_RANKED, Ranked, diverse, rank, with_neighbours
