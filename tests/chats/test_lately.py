@@ -92,3 +92,20 @@ async def test_a_search_says_what_it_has_answered(app: App, chat: Chat, monkeypa
     monkeypatch.setattr(Lately, "answered", lambda _, workspace, query, found: told.append(query))
     await app.chats.search(chat.principal, AGENT, "bread", ["all_user_memory"], None, 1)
     assert told == ["bread"]
+
+
+async def test_what_is_held_of_many_recalls_is_not_read_for_the_one_that_waits(
+    app: App, chat: Chat, another: Callable[[], Lately], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lately, "RECENT_RECALLS", 3)
+    known = another()
+    for _ in range(3):
+        await app.recaller.recall(chat.principal, Recall(query="bread", agent=AGENT, top_k=1))
+    await app.behind.settled()
+    assert await left_of(known, chat, BREAD) == ""
+    await app.recaller.recall(chat.principal, Recall(query="bread", agent=AGENT, top_k=1))
+    assert app.behind.waiting(chat.principal.workspace_id)
+    opened: list[object] = []
+    monkeypatch.setattr(known, "_opened", lambda *asked: opened.append(asked))
+    assert await left_of(known, chat, BREAD) == ""
+    assert opened == []

@@ -7,6 +7,7 @@ import pytest
 from psycopg import Connection
 
 import whence
+from whence.db.arrays import of_one
 from whence.db.embedded import EmbeddedServer
 from whence.db.queries import load
 from whence.langgraph.tables import set_up
@@ -51,3 +52,12 @@ def test_statement_can_be_prepared(owner: Connection, package: str, name: str) -
         owner.execute(load(package)[name])
         return
     owner.execute(b"PREPARE s AS " + numbered(load(package)[name]))
+
+
+@pytest.mark.parametrize("name", ["append", "append_payloads"])
+def test_statement_for_one_row_can_be_prepared(owner: Connection, name: str) -> None:
+    owner.execute("SET ROLE whence_workspace")
+    statement = of_one(load("whence.ledger")[name])
+    assert b"[]" in load("whence.ledger")[name]
+    assert b"unnest" not in statement
+    owner.execute(b"PREPARE s AS " + numbered(statement))

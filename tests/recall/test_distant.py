@@ -197,12 +197,23 @@ async def test_what_fails_of_it_is_told_as_it_is(
 ) -> None:
     await indexed(app, ann)
 
+    ended: list[str] = []
+
     async def fails(*_: object) -> None:
+        await asyncio.sleep(0)
         raise Unavailable("the database does not answer")
 
-    monkeypatch.setattr(app.distant, half, fails)
+    async def waits(*_: object) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("the other")
+
+    for each in ("_named", "_alike"):
+        monkeypatch.setattr(app.distant, each, fails if each == half else waits)
     with pytest.raises(Unavailable):
         await hits(app, ann, query="note7")
+    assert ended == ["the other"]
 
 
 async def test_many_may_ask_at_once(app: App, ann: Principal) -> None:
@@ -215,7 +226,7 @@ async def test_many_may_ask_at_once(app: App, ann: Principal) -> None:
 @pytest.mark.parametrize(
     ("size", "query", "looked_for", "together"),
     [
-        (0, "harbour cat boat", ["harbour"], []),
+        (None, "harbour cat boat", ["harbour"], []),
         (1_000, "harbour cat boat", ["harbour", "cat", "boat"], []),
         (50_000, "harbour cat boat", ["harbour", "cat"], []),
         (10_000_000, "harbour cat boat", ["harbour"], []),
@@ -224,16 +235,52 @@ async def test_many_may_ask_at_once(app: App, ann: Principal) -> None:
     ],
 )
 def test_words_are_looked_for_that_few_have(
-    monkeypatch: pytest.MonkeyPatch, size: int, query: str, looked_for: list[str], together: list[str]
+    monkeypatch: pytest.MonkeyPatch, size: int | None, query: str, looked_for: list[str], together: list[str]
 ) -> None:
     monkeypatch.setattr(distant, "RARE", 0.001)
+    monkeypatch.setattr(distant, "MOST_WEIGHED", 2)
     corpus = Corpus(WordLlamaEmbedder())
     texts = ["The boat"] * 40 + ["The cat and the owl"] + ["A note"] * 59
     corpus.add([entry(text, position) for position, text in enumerate(texts, 1)])
     asked = asked_words(query)
-    weights, telling, both = distant._telling(asked, corpus, size)  # pyright: ignore[reportPrivateUsage]
-    assert [asked[place].surface for place in telling] == looked_for
-    assert [asked[place].surface for place in both] == together
-    assert weights[[word.surface for word in asked].index("cat")] == max(
-        weight for word, weight in zip(asked, weights, strict=True) if word.surface != "harbour"
-    )
+    telling = distant.telling_of(asked, corpus, distant.Index(size=size or 50, is_counted=size is not None))
+    assert [asked[place].surface for place in telling.any_of] == looked_for
+    assert [asked[place].surface for place in telling.together] == together
+    rarest = [asked[place].surface for place in telling.weights]
+    assert rarest == sorted(rarest, key=["harbour", "cat", "owl", "boat"].index)
+    assert len(rarest) == 2
+    assert list(telling.weights.values()) == sorted(telling.weights.values(), reverse=True)
+
+
+async def test_the_index_is_counted_bit_by_bit_and_then_common_words_are_looked_for_too(
+    app: App, ann: Principal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless too many have them."""
+    monkeypatch.setattr(distant, "RARE", -1.0)
+    monkeypatch.setattr(distant, "SEEN", -1.0)
+    monkeypatch.setattr(distant, "COUNTED_AT_ONCE", 50)
+    monkeypatch.setattr(distant, "_like", lambda _: b"SELECT NULL::uuid LIMIT 0")
+    ids = await indexed(app, ann)
+    known: list[tuple[int, bool]] = []
+    for _ in range(4):
+        found = await hits(app, ann, query="Which piano was bought?", top_k=100)
+        index = app.recaller._corpora.of(ann.scope)[0].index  # pyright: ignore[reportPrivateUsage]
+        known.append((index.size, index.is_counted))
+        assert (ids[1] in found) == (len(known) > 2)
+    # The first fifty when it is read, and as many at each question.
+    assert known == [(100, False), (COUNT - 10, True), (COUNT - 10, True), (COUNT - 10, True)]
+    monkeypatch.setattr(distant, "FEW_ROWS", 3)
+    assert ids[1] not in await hits(app, ann, query="Which piano was bought?", top_k=100)
+
+
+async def test_who_is_indexed_no_more_is_read_anew(app: App, ann: Principal) -> None:
+    ids = await indexed(app, ann)
+    assert (await hits(app, ann, query="note3"))[0] == ids[3]
+    async with app.database.transaction(Scope(ann.workspace_id)) as tx:
+        await tx.execute("DELETE FROM whence.memory_index")
+    await hits(app, ann, query="note3")
+    # This one has begun it again, and the job goes on.
+    await hits(app, ann, query="note3")
+    assert ann.workspace_id in await app.distant.due()
+    await app.distant.fill(ann.workspace_id)
+    assert (await hits(app, ann, query="note3"))[0] == ids[3]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from conftest import Workspace
 from recalling import told
 from whence import recall
 from whence.app import App
@@ -54,3 +55,16 @@ async def test_what_this_process_has_told_is_ranked_once_and_what_others_have_to
     await app.memory.remember(ann, told("The grey cat wakes"))
     assert len(await found()) == 3
     assert ranked == [2, 2, 3]
+
+
+async def test_what_was_read_anew_is_not_behind(app: App, ann: Principal, workspace: Workspace) -> None:
+    await app.recaller.recall(ann, Recall(query="cat"))
+    await app.recaller.recall(workspace.admin, Recall(query="cat"))
+    await app.memory.remember(ann, told("The cat"))
+    corpora = app.recaller._corpora  # pyright: ignore[reportPrivateUsage]
+    for scope in (ann.scope, workspace.admin.scope):
+        everyones = corpora.of(scope)[0]
+        assert everyones.is_behind
+        await corpora.load(scope, everyones)
+        assert not everyones.is_behind
+        assert len(everyones.corpus) == 1

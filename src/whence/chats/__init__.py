@@ -263,6 +263,7 @@ class Chats:
             return made
 
         outcomes = await self._ledger.record_together(chat.principal.workspace_id, make_and_keep)
+        self._recaller.told(chat.principal.workspace_id, chat.principal.user_id)
         await self._embed_later(chat, sum(own.effect is not None and own.effect.vector is not None for own in made))
         return dict(zip((own.event.event_id for own in made), outcomes, strict=True))
 

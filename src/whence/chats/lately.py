@@ -105,7 +105,7 @@ class Lately:
         newest = list(waiting | recorded)[:RECENT_RECALLS]
         known = _held(self._recalls, scope, newest)
         new = {each: _recalled(payload) for each, payload in waiting.items() if each not in known}
-        unread = [position for each, position in recorded.items() if each not in known and each not in new]
+        unread = [recorded[each] for each in newest if each in recorded and each not in known and each not in new]
         if unread:
             new |= await self._opened(scope, unread)
         if new:

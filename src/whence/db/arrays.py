@@ -58,6 +58,7 @@ class Array:
     @property
     def only(self) -> bytes | None:
         """Of an array of one: its element."""
+        assert self.count == 1
         return None if self.data is None else self.data[4:]
 
     @staticmethod

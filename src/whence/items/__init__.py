@@ -286,6 +286,7 @@ class Items:
         await self._check_given(whose, {place: own for place, own in events.items() if _is_given(puts.get(place))})
         own = [*events.values(), *([_renewal(whose, renewed)] if renewed else [])]
         outcomes = await self._ledger.record_all(whose.principal.workspace_id, own) if own else []
+        self._recaller.told(whose.principal.workspace_id, whose.by or "")
         done: dict[int, ItemOutcome] = {}
         for (place, event), outcome in zip(events.items(), outcomes, strict=False):
             if outcome.status == "rejected":

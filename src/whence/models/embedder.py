@@ -115,24 +115,35 @@ class WordLlamaEmbedder:
         say most. A word that is not known is like nothing."""
         with self._word_lock:
             new = [word for word in dict.fromkeys(words) if word not in self._words]
-            if new:
-                if len(self._words) + len(new) > MAX_KNOWN_WORDS:
-                    self._words.clear()
-                    new = list(dict.fromkeys(words))
-                self._learn(new)
-            return self._word_rows[[self._words[word] for word in words]]
+            if not new:
+                return self._word_rows[[self._words[word] for word in words]]
+            kept = [word for word in words if word in self._words]
+            found = dict(zip(kept, self._word_rows[[self._words[word] for word in kept]], strict=True))
+        # Without the lock: of many words it takes a while, and the event loop asks for some too.
+        made = self._made(new)
+        self._keep(new, made)
+        found.update(zip(new, made, strict=True))
+        return np.stack([found[word] for word in words])
 
-    def _learn(self, new: Sequence[str]) -> None:
-        weights, known = self._weights(), len(self._words)
-        tokens = (weights.tokenizer.encode(f" {bounded(word)}", add_special_tokens=False).ids for word in new)
-        rows = unit_rows(np.stack([weights.vectors[ids, :WORD_DIMENSION].sum(axis=0) for ids in tokens]))
-        if known + len(new) > len(self._word_rows):
-            # Whoever was given rows has a copy of them.
-            grown = np.zeros((2 * (known + len(new)), WORD_DIMENSION), np.float32)
-            grown[:known] = self._word_rows[:known]
-            self._word_rows = grown
-        self._word_rows[known : known + len(new)] = rows
-        self._words.update(zip(new, range(known, known + len(new)), strict=True))
+    def _made(self, words: Sequence[str]) -> npt.NDArray[np.float32]:
+        weights = self._weights()
+        tokens = (weights.tokenizer.encode(f" {bounded(word)}", add_special_tokens=False).ids for word in words)
+        return unit_rows(np.stack([weights.vectors[ids, :WORD_DIMENSION].sum(axis=0) for ids in tokens]))
+
+    def _keep(self, words: Sequence[str], rows: npt.NDArray[np.float32]) -> None:
+        """As many as may be kept: where there is no room, those before them go."""
+        words, rows = words[:MAX_KNOWN_WORDS], rows[:MAX_KNOWN_WORDS]
+        with self._word_lock:
+            if len(self._words) + len(words) > MAX_KNOWN_WORDS:
+                self._words.clear()
+            before = len(self._words)
+            # Others may have kept some of them meanwhile; they are the same.
+            places = [self._words.setdefault(word, len(self._words)) for word in words]
+            if len(self._words) > len(self._word_rows):
+                grown = np.zeros((min(2 * len(self._words), MAX_KNOWN_WORDS), WORD_DIMENSION), np.float32)
+                grown[:before] = self._word_rows[:before]
+                self._word_rows = grown
+            self._word_rows[places] = rows
 
     def embed_query(self, text: str) -> Vectors:
         return self.embed([text])[0]

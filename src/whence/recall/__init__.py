@@ -31,7 +31,7 @@ from whence.models.embedder import WordLlamaEmbedder
 from whence.orders import is_order
 from whence.recall.behind import Behind
 from whence.recall.corpus import Floats  # noqa: TC001  a block of its own would hide it among the imports
-from whence.recall.distant import Distant
+from whence.recall.distant import Distant, telling_of
 from whence.recall.held import Corpora, Held, add
 from whence.recall.ranking import MAX_RANKED, Ranked, diverse, rank, with_neighbours
 from whence.recall.reranking import RERANKED, Reranked, Reranking
@@ -254,13 +254,13 @@ class Recaller:
         distant: list[Held] = []
         for held in everything:
             if held.owner is not None and held.is_indexed:
-                reaches, rows = await self._distant.found(
-                    scope, held.owner, question, asked, held.corpus, held.index_size, also
-                )
-                self._corpora.reached(held, reaches)
+                async with held.turn:
+                    telling = telling_of(question.words, held.corpus, held.index)
+                rows = await self._distant.found(scope, held.owner, question, asked, telling, held.index, also)
+                self._corpora.reached(held)
                 found = Held(scope, held.owner, self.built_in)
                 found.is_indexed = True
-                await add(found.corpus, rows)
+                await add(found.corpus, [row for row in rows if row[0] not in held.corpus.place])
                 distant.append(found)
         return distant
 

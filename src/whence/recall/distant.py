@@ -7,9 +7,10 @@ and those with the rarest words of the question are read, and then compared with
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -28,10 +29,15 @@ NEWEST = 2_000
 """These are held, and not indexed."""
 RARE = 0.001
 """The share of texts up to which a word is rare enough to be looked for by itself, however many texts there are."""
-FEW_ROWS = 2_000
-"""Words that so few memories have, together, are looked for too: of 50,000 memories those that one in 25 has."""
 SEEN = 0.02
 """The same for two words together."""
+FEW_ROWS = 2_000
+"""Words that so few of an owner's memories have, all together, are looked for too: of 50,000 memories those that one in
+25 has."""
+MOST_WEIGHED = 12
+"""Words of a question, the rarest, that say which of the memories come first."""
+COUNTED_AT_ONCE = 20_000
+"""Memories of an owner's index that a question counts, until all are counted."""
 BATCH_MEMORIES = 500
 RUN_MEMORIES = 50_000
 """Of a workspace in one job; then others have their turn."""
@@ -44,15 +50,37 @@ _SETTINGS = (
 )
 
 
+@dataclass
+class Index:
+    """What is known of an owner's index. It is counted bit by bit, a question at a time."""
+
+    reaches: int = 0
+    """The position of the last memory in it; 0 where there is none."""
+    size: int = 0
+    counted: int = 0
+    """The position up to which `size` is counted."""
+    is_counted: bool = False
+    """Whether that is all of it."""
+
+
+class Telling(NamedTuple):
+    """The words of a question that the index is asked for, by their places in it."""
+
+    weights: dict[int, float]
+    any_of: list[int]
+    """To look for: the rare ones; where there are none, those that are not common."""
+    together: list[int]
+    """Without which nothing is found: where none is rare, the two rarest."""
+
+
 class Distant:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def reaches(self, scope: Scope, owner: str) -> tuple[int, int]:
-        """The position up to which an owner's memories are indexed, 0 where they are not; and about how many memories
-        are, of everybody."""
+    async def look(self, scope: Scope, owner: str, index: Index) -> None:
+        """Sees how far it reaches, and counts on."""
         async with self._database.transaction(scope) as tx:
-            return await _reaches(tx, scope, owner)
+            await _look(tx, scope, owner, index)
 
     async def begin(self, workspace_id: str, owner: str) -> None:
         """Indexes the first ones; the job goes on with who has begun."""
@@ -99,14 +127,12 @@ class Distant:
         owner: str,
         question: Asked,
         asked: Recall,
-        held: Corpus,
-        size: int,
+        telling: Telling,
+        index: Index,
         also: Sequence[UUID] | None = None,
-    ) -> tuple[int, list[tuple[Any, ...]]]:
-        """How far the index reaches, and entries out of it that may answer the question. `held` says how rare words
-        are, `size` among how many memories. `also` is given where another time is asked about than now: what holds
-        then, as far as it is known."""
-        weights, telling, together = _telling(question.words, held, size)
+    ) -> list[tuple[Any, ...]]:
+        """Entries out of the index that may answer the question. `also` is given where another time is asked about than
+        now: what holds then, as far as it is known."""
         terms = [term_of(scope.workspace_id, owner, word.stem) for word in question.words]
         sessions, beginnings = sessions_of(asked)
         values = scope.values(
@@ -117,30 +143,32 @@ class Distant:
             session_id=asked.session_id,
             sessions=sessions,
             beginnings=beginnings,
-            telling=[terms[place] for place in telling],
-            together=[terms[place] for place in together],
-            words=terms,
-            weights=weights,
+            telling=[terms[place] for place in telling.any_of],
+            together=[terms[place] for place in telling.together],
+            words=[terms[place] for place in telling.weights],
+            weights=list(telling.weights.values()),
             now=question.moment if also is None else None,
             ids=list(also or ()),
         )
         # At once: neither needs the other, and a database has several cores.
-        (reaches, named), alike = await asyncio.gather(
-            self._named(scope, values), self._alike(scope, values, question.vectors)
-        )
-        by_id = {row[0]: row for row in (*named, *alike) if row[0] not in held.place}
-        return reaches, sorted(by_id.values(), key=lambda row: row[1])
+        try:
+            async with asyncio.TaskGroup() as both:
+                named = both.create_task(self._named(scope, values, index))
+                alike = both.create_task(self._alike(scope, values, question.vectors))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return sorted({row[0]: row for row in (*named.result(), *alike.result())}.values(), key=lambda row: row[1])
 
-    async def _named(self, scope: Scope, values: dict[str, Any]) -> tuple[int, list[tuple[Any, ...]]]:
-        """How far the index reaches, and what is given by its id or has the words."""
+    async def _named(self, scope: Scope, values: dict[str, Any], index: Index) -> list[tuple[Any, ...]]:
+        """What is given by its id or has the words."""
         rows: list[tuple[Any, ...]] = []
         async with self._database.transaction(scope) as tx:
-            reaches, _ = await _reaches(tx, scope, values["owner"])
+            await _look(tx, scope, values["owner"], index)
             if values["ids"]:
                 rows += await (await tx.execute(_SQL["entries_by_id"], values, binary=True)).fetchall()
             if values["telling"]:
                 rows += await (await tx.execute(_SQL["distant_with_words"], values, binary=True)).fetchall()
-        return reaches, rows
+        return rows
 
     async def _alike(
         self, scope: Scope, values: dict[str, Any], vectors: Mapping[str, Floats]
@@ -154,25 +182,34 @@ class Distant:
         return rows
 
 
-async def _reaches(tx: Tx, scope: Scope, owner: str) -> tuple[int, int]:
-    row = await (await tx.execute(_SQL["index_reaches"], scope.values(owner=owner))).fetchone()
-    return (row[0], row[1]) if row else (0, 0)
+async def _look(tx: Tx, scope: Scope, owner: str, index: Index) -> None:
+    counted = index.counted
+    values = scope.values(owner=owner, counted=counted, limit=COUNTED_AT_ONCE)
+    row = await (await tx.execute(_SQL["index_reaches"], values)).fetchone()
+    # Somebody else may have counted the same meanwhile.
+    if row is not None and index.counted == counted:
+        index.reaches, more, last = row
+        index.size += more
+        index.counted = last or counted
+        index.is_counted = more < COUNTED_AT_ONCE
 
 
-def _telling(asked: Sequence[Word], held: Corpus, size: int) -> tuple[list[float], list[int], list[int]]:
-    """What each word weighs. Then the places of those to look for: of the rare ones any, where there are none any that
-    is not common; and of those that must stand together, the two rarest then. `size` is of the index."""
+def telling_of(asked: Sequence[Word], held: Corpus, index: Index) -> Telling:
+    """What is held says how rare words are."""
     counts = [0 if (term := held.terms.get(word.stem)) is None else len(held.postings.of(term)[0]) for word in asked]
     texts = max(len(held.passage_words), 1)
-    weights = rarity_of(np.array(counts), texts).tolist()
     ranked = sorted(range(len(asked)), key=counts.__getitem__)
-    rows = np.cumsum([(counts[place] + 0.5) / texts * size for place in ranked])
-    few = int(np.searchsorted(rows, FEW_ROWS)) if size else 0
+    rarities = rarity_of(np.array(counts), texts).tolist()
+    weights = {place: rarities[place] for place in ranked[:MOST_WEIGHED]}
+    few = 0
+    if index.is_counted:
+        rows = np.cumsum([(counts[place] + 0.5) / texts * index.size for place in ranked])
+        few = int(np.searchsorted(rows, FEW_ROWS))
     rare = [place for rank, place in enumerate(ranked) if rank < few or counts[place] <= RARE * texts]
     if rare:
-        return weights, rare, []
+        return Telling(weights, rare, [])
     seen = [place for place in ranked if counts[place] <= SEEN * texts]
-    return (weights, seen, seen[:2]) if len(seen) > 1 else (weights, [], [])
+    return Telling(weights, seen, seen[:2]) if len(seen) > 1 else Telling(weights, [], [])
 
 
 def term_of(workspace_id: str, owner: str, stem: str) -> int:

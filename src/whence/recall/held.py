@@ -14,7 +14,7 @@ from whence.db.queries import load
 from whence.memory.writing import GIVEN_EMBEDDER
 from whence.models.embedder import WordLlamaEmbedder
 from whence.recall.corpus import Corpus, Entry
-from whence.recall.distant import INDEXED_FROM, Distant
+from whence.recall.distant import INDEXED_FROM, Distant, Index
 
 MAX_HELD_BYTES = 512 * 1024 * 1024
 OUTDATED_SECONDS = 60.0
@@ -47,8 +47,7 @@ class Held:
         """The position after which what is held begins."""
         self.is_indexed = False
         """Whether the owner has more than is held, in the index."""
-        self.index_size = 0
-        """About how many memories are in it, of everybody."""
+        self.index = Index()
         self.found_gone = 0
         """By questions, since it was looked for."""
 
@@ -90,9 +89,10 @@ class Corpora:
         return bool(others) and time.monotonic() - held.loaded_at > OUTDATED_SECONDS
 
     def told(self, workspace_id: str, owner: str) -> None:
-        held = self._held.get((workspace_id, owner))
-        if held is not None:
-            held.is_behind = True
+        for name in ((workspace_id, owner), (workspace_id, None)):
+            held = self._held.get(name)
+            if held is not None:
+                held.is_behind = True
 
     def forget(self, workspace_id: str) -> None:
         """Somebody was erased, or rows were made anew: what is held of the workspace is not to be searched again."""
@@ -137,6 +137,7 @@ class Corpora:
     async def load(self, scope: Scope, held: Held) -> None:
         """Reads what was told since it was read last."""
         async with held.turn:
+            held.is_behind = False
             if not held.is_loaded:
                 held.corpus.until = await self._before_newest(scope, held, MAX_SEARCHED)
                 if held.owner is not None:
@@ -156,17 +157,19 @@ class Corpora:
 
     async def _look_at_index(self, scope: Scope, held: Held, owner: str) -> None:
         """What is indexed need not be held."""
-        reaches, size = await self._distant.reaches(scope, owner)
-        if not reaches and await self._before_newest(scope, held, INDEXED_FROM):
+        await self._distant.look(scope, owner, held.index)
+        if not held.index.reaches and await self._before_newest(scope, held, INDEXED_FROM):
             await self._distant.begin(scope.workspace_id, owner)
-            reaches, size = await self._distant.reaches(scope, owner)
-        held.is_indexed, held.index_size = reaches > 0, size
-        held.corpus.until = max(held.corpus.until, reaches)
+            await self._distant.look(scope, owner, held.index)
+        held.is_indexed = held.index.reaches > 0
+        held.corpus.until = max(held.corpus.until, held.index.reaches)
 
-    def reached(self, held: Held, reaches: int) -> None:
-        """The index has come to a position: what is held of what it has is let go of, now and then."""
+    def reached(self, held: Held) -> None:
+        """The index was looked at: what is held of what it has is let go of, now and then. Where it is gone, as after a
+        rebuild, the owner is read anew."""
         is_old = time.monotonic() - held.loaded_at > OUTDATED_SECONDS
-        if len(held.corpus) > INDEXED_FROM and is_old and reaches > held.loaded_after:
+        is_much = len(held.corpus) > INDEXED_FROM and held.index.reaches > held.loaded_after
+        if not held.index.reaches or (is_much and is_old):
             self.drop(held)
 
     async def _before_newest(self, scope: Scope, held: Held, count: int) -> int:

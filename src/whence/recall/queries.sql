@@ -47,11 +47,16 @@ WHERE e.workspace_id = %(workspace_id)s::text AND e.event_type = 'memory.remembe
 ORDER BY e.global_position LIMIT %(limit)s::bigint;
 
 -- name: index_reaches
--- And about how many memories are in the index, of everybody; 0 until somebody has looked.
-SELECT i.position, (
-    SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = 'whence.memory_index'::regclass
-) FROM whence.memory_index i
-WHERE i.workspace_id = %(workspace_id)s AND i.owner = %(owner)s ORDER BY i.position DESC LIMIT 1;
+-- The last position, and how many there are past those that were counted, up to which.
+SELECT coalesce((
+    SELECT i.position FROM whence.memory_index i
+    WHERE i.workspace_id = %(workspace_id)s AND i.owner = %(owner)s ORDER BY i.position DESC LIMIT 1
+), 0), count(*), max(c.position)
+FROM (
+    SELECT i.position FROM whence.memory_index i
+    WHERE i.workspace_id = %(workspace_id)s AND i.owner = %(owner)s AND i.position > %(counted)s::bigint
+    ORDER BY i.position LIMIT %(limit)s::bigint
+) c;
 
 -- name: indexed_workspaces
 -- Run as whence_worker.
