@@ -205,7 +205,8 @@ def telling_of(asked: Sequence[Word], held: Corpus, index: Index) -> Telling:
     if index.is_counted:
         rows = np.cumsum([(counts[place] + 0.5) / texts * index.size for place in ranked])
         few = int(np.searchsorted(rows, FEW_ROWS))
-    rare = [place for rank, place in enumerate(ranked) if rank < few or counts[place] <= RARE * texts]
+    # Where there are few, what only the others have would not be among the first.
+    rare = ranked[:few] if few > 1 else [place for place in ranked if counts[place] <= RARE * texts]
     if rare:
         return Telling(weights, rare, [])
     seen = [place for place in ranked if counts[place] <= SEEN * texts]
