@@ -259,7 +259,7 @@ class Recaller:
                 rows = await self._distant.found(scope, held.owner, question, asked, telling, held.index, also)
                 self._corpora.reached(held)
                 found = Held(scope, held.owner, self.built_in)
-                found.is_indexed = True
+                found.index = held.index
                 await add(found.corpus, [row for row in rows if row[0] not in held.corpus.place])
                 distant.append(found)
         return distant

@@ -45,11 +45,14 @@ class Held:
         self.loaded_at = 0.0
         self.loaded_after = 0
         """The position after which what is held begins."""
-        self.is_indexed = False
-        """Whether the owner has more than is held, in the index."""
         self.index = Index()
         self.found_gone = 0
         """By questions, since it was looked for."""
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the owner has more than is held, in the index."""
+        return self.index.reaches > 0
 
 
 class Corpora:
@@ -161,7 +164,6 @@ class Corpora:
         if not held.index.reaches and await self._before_newest(scope, held, INDEXED_FROM):
             await self._distant.begin(scope.workspace_id, owner)
             await self._distant.look(scope, owner, held.index)
-        held.is_indexed = held.index.reaches > 0
         held.corpus.until = max(held.corpus.until, held.index.reaches)
 
     def reached(self, held: Held) -> None:
