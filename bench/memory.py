@@ -1,7 +1,8 @@
 """Memory: `remember` with a given embedding against mem0 and the LangGraph Postgres store, on one server in one run.
 
-Each side gets as many memories as the others, in rounds by turns, because rates fall as tables and indexes grow. What a
-side has stored is counted after every round, so that nothing is compared with writes that failed.
+Each side gets as many memories as the others, in rounds by turns, because rates fall as tables and indexes grow: first
+from nothing on, then once more where each holds 100,000 already. What a side has stored is counted after the rounds, so
+that nothing is compared with writes that failed.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -22,16 +23,19 @@ import numpy as np
 import psycopg
 import uvloop
 from psycopg.conninfo import make_conninfo
+from psycopg.types.json import Jsonb
 
 from harness import Served, concurrently
 from ledger import ROUNDS, Result, versus
 from whence.app import App, open_app
 from whence.db import embedded
 from whence.identity import Principal
-from whence.memory import Remember
+from whence.memory import MAX_BATCH_MEMORIES, Remember
 from whence.settings import Settings
 
 DIMENSIONS = 256
+HELD = 100_000
+"""Memories of each side before the second half."""
 USER = "bench"
 MOST_CLIENTS = 8
 WORDS = """
@@ -65,6 +69,10 @@ class Side(Protocol):
 
     async def remember_all(self, memories: list[Memory]) -> object: ...
 
+    async def fill(self, memories: list[Memory]) -> None:
+        """Stores them as it would, in whatever way is quick."""
+        ...
+
     def stored(self, conn: psycopg.Connection) -> list[int]:
         """Rows in each place that a memory goes to; all must be the number of memories sent."""
         ...
@@ -81,13 +89,17 @@ class Whence:
     async def remember_all(self, memories: list[Memory]) -> object:
         return await self.app.memory.remember_all(self.principal, [self._command(memory) for memory in memories])
 
+    async def fill(self, memories: list[Memory]) -> None:
+        for start in range(0, len(memories), MAX_BATCH_MEMORIES):
+            await self.remember_all(memories[start : start + MAX_BATCH_MEMORIES])
+
     def stored(self, conn: psycopg.Connection) -> list[int]:
         with conn.transaction():
             conn.execute("SET LOCAL ROLE whence_workspace")
             conn.execute("SELECT set_config('app.workspace_id', %s, true)", (self.principal.workspace_id,))
             return [
-                counted(conn, "SELECT count(DISTINCT body) FROM whence.memories"),
-                counted(conn, "SELECT count(DISTINCT embedding) FROM whence.memory_vectors"),
+                first(conn, "SELECT count(DISTINCT body) FROM whence.memories"),
+                first(conn, "SELECT count(DISTINCT embedding) FROM whence.memory_vectors"),
             ]
 
     def _command(self, memory: Memory) -> Remember:
@@ -116,6 +128,7 @@ class Mem0:
     memory: Any
     threads: ThreadPoolExecutor
     schema: str
+    owner: str
 
     async def remember(self, memory: Memory) -> object:
         return await self.remember_all([memory])
@@ -125,12 +138,26 @@ class Mem0:
         messages = [{"role": "user", "content": memory.text} for memory in memories]
         return await asyncio.get_running_loop().run_in_executor(self.threads, self._add, messages)
 
+    async def fill(self, memories: list[Memory]) -> None:
+        await asyncio.to_thread(self._fill, memories)
+
+    def _fill(self, memories: list[Memory]) -> None:
+        """Like the first that it stored itself."""
+        ids = [str(uuid.uuid4()) for _ in memories]
+        with psycopg.connect(self.owner, autocommit=True) as conn, without_hnsw(conn, self.schema):
+            payload = first(conn, f"SELECT payload FROM {self.schema}.mem0 LIMIT 1")
+            with conn.cursor().copy(f"COPY {self.schema}.mem0 (id, vector, payload) FROM STDIN") as copy:
+                for memory_id, memory in zip(ids, memories, strict=True):
+                    copy.write_row((memory_id, str(memory.embedding), Jsonb(payload | {"data": memory.text})))
+        with self.memory.db.connection as history:
+            history.executemany("INSERT INTO history (id, memory_id) VALUES (?, ?)", zip(ids, ids, strict=True))
+
     def stored(self, conn: psycopg.Connection) -> list[int]:
         table = f"{self.schema}.mem0"
         [history] = self.memory.db.connection.execute("SELECT count(DISTINCT memory_id) FROM history").fetchone()
         return [
-            counted(conn, f"SELECT count(DISTINCT payload->>'data') FROM {table}"),
-            counted(conn, f"SELECT count(DISTINCT vector) FROM {table}"),
+            first(conn, f"SELECT count(DISTINCT payload->>'data') FROM {table}"),
+            first(conn, f"SELECT count(DISTINCT vector) FROM {table}"),
             history,
         ]
 
@@ -145,6 +172,7 @@ class Store:
 
     store: Any
     schema: str
+    owner: str
 
     async def remember(self, memory: Memory) -> object:
         return await self.store.aput(("memories", USER), str(uuid.uuid4()), {"text": memory.text})
@@ -155,17 +183,47 @@ class Store:
         puts = [PutOp(("memories", USER), str(uuid.uuid4()), {"text": memory.text}) for memory in memories]
         return await self.store.abatch(puts)
 
+    async def fill(self, memories: list[Memory]) -> None:
+        await asyncio.to_thread(self._fill, memories)
+
+    def _fill(self, memories: list[Memory]) -> None:
+        keys, prefix = [str(uuid.uuid4()) for _ in memories], f"memories.{USER}"
+        with psycopg.connect(self.owner, autocommit=True) as conn, without_hnsw(conn, self.schema):
+            with conn.cursor().copy(f"COPY {self.schema}.store (prefix, key, value) FROM STDIN") as copy:
+                for key, memory in zip(keys, memories, strict=True):
+                    copy.write_row((prefix, key, Jsonb({"text": memory.text})))
+            field = first(conn, f"SELECT field_name FROM {self.schema}.store_vectors LIMIT 1")
+            into = f"{self.schema}.store_vectors (prefix, key, field_name, embedding)"
+            with conn.cursor().copy(f"COPY {into} FROM STDIN") as copy:
+                for key, memory in zip(keys, memories, strict=True):
+                    copy.write_row((prefix, key, field, str(memory.embedding)))
+
     def stored(self, conn: psycopg.Connection) -> list[int]:
         return [
-            counted(conn, f"SELECT count(DISTINCT value->>'text') FROM {self.schema}.store"),
-            counted(conn, f"SELECT count(DISTINCT embedding) FROM {self.schema}.store_vectors"),
+            first(conn, f"SELECT count(DISTINCT value->>'text') FROM {self.schema}.store"),
+            first(conn, f"SELECT count(DISTINCT embedding) FROM {self.schema}.store_vectors"),
         ]
 
 
-def counted(conn: psycopg.Connection, query: Any) -> int:
+def first(conn: psycopg.Connection, query: Any) -> Any:
     row = conn.execute(query).fetchone()
     assert row is not None
     return row[0]
+
+
+@contextmanager
+def without_hnsw(conn: psycopg.Connection, schema: str) -> Iterator[None]:
+    """Builds such indexes anew afterwards, which is much quicker than row by row."""
+    found = conn.execute(
+        "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = %s AND indexdef LIKE '%% USING hnsw %%'",
+        (schema,),
+    ).fetchall()
+    for name, _ in found:
+        conn.execute(f"DROP INDEX {schema}.{name}")
+    yield
+    conn.execute("SET maintenance_work_mem = '1GB'")
+    for _, definition in found:
+        conn.execute(definition)
 
 
 def own_schema(owner: str, schema: str) -> str:
@@ -204,7 +262,7 @@ async def open_mem0(owner: str, schema: str, given: Given, indexed: bool) -> Asy
         )
         memory.embedding_model, memory.llm = given, None
         try:
-            yield Mem0(memory, threads, schema)
+            yield Mem0(memory, threads, schema, owner)
         finally:
             memory.vector_store.connection_pool.close()
             memory.close()
@@ -224,7 +282,7 @@ async def open_store(owner: str, schema: str, given: Given, indexed: bool) -> As
         if not indexed:
             with psycopg.connect(owner, autocommit=True) as conn:
                 conn.execute(f"DROP INDEX {schema}.store_vectors_embedding_idx")
-        yield Store(store, schema)
+        yield Store(store, schema, owner)
 
 
 class Source:
@@ -270,7 +328,16 @@ class Race:
         for _ in range(ROUNDS):
             for name, value in (await self._round(shape, next(turns))).items():
                 found[name].append(value)
+        await asyncio.to_thread(self._check)
         return found
+
+    async def fill(self, count: int) -> None:
+        """Up to so many of each side."""
+        memories = self._source.take(count - self._sent)
+        for side in self._sides.values():
+            await side.fill(memories)
+        self._sent = count
+        await asyncio.to_thread(self._check)
 
     async def _round(self, shape: Shape, turn: int) -> dict[str, float]:
         """Another side goes first each time."""
@@ -279,7 +346,6 @@ class Race:
         first = turn % len(names)
         rates = {name: await rate(self._sides[name], memories, shape) for name in names[first:] + names[:first]}
         self._sent += len(memories)
-        await asyncio.to_thread(self._check)
         return rates
 
     def _check(self) -> None:
@@ -313,13 +379,16 @@ async def _measure(stack: AsyncExitStack, target: Served, owner: str, quick: boo
     gc.collect()
     gc.freeze()
     race, turns, results = Race(sides, Source(given), owner), itertools.count(), list[Result]()
-    for number, shape in enumerate(SHAPES):
-        rates = await race.rounds(replace(shape, count=shape.count // 5) if quick else shape, turns)
-        mine = rates.pop(ours)
-        for peer, theirs in rates.items():
-            floor = FLOORS[peer][number] if peer in FLOORS else None
-            line = versus(f"remember, {shape.name} (peer: {peer})", mine, theirs, floor)
-            results.append(replace(line, unit="memories/s"))
+    for held in (0, HELD):
+        if held:
+            await race.fill(held // 5 if quick else held)
+        for number, shape in enumerate(SHAPES):
+            rates = await race.rounds(replace(shape, count=shape.count // 5) if quick else shape, turns)
+            mine = rates.pop(ours)
+            for peer, theirs in rates.items():
+                floor = FLOORS[peer][number] if peer in FLOORS else None
+                name = f"remember, {shape.name}{f', {held:,} held' if held else ''} (peer: {peer})"
+                results.append(replace(versus(name, mine, theirs, floor), unit="memories/s"))
     return results
 
 
