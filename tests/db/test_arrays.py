@@ -10,6 +10,16 @@ from whence.db import Scope
 from whence.db.arrays import Texts, Uuids, of_one
 from whence.db.trip import Statement, rows_of
 
+
+@pytest.mark.parametrize(
+    "values", [[], [None], ["a"], ["a", "a", "a"], ["a", None, "a"], [None, None], ["a", "b", "a"]]
+)
+async def test_an_array_is_read_as_it_was_made(app: App, workspace: Workspace, values: list[str | None]) -> None:
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        row = await (await tx.execute("SELECT %b::text[]", (Texts.of(values),))).fetchone()
+    assert row == (values if any(values) else None,)
+
+
 READ = b"""
 SELECT name, number, place FROM unnest(
     %(names)b::text[], %(numbers)b::uuid[]

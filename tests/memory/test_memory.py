@@ -14,10 +14,10 @@ from conftest import Workspace
 from samples import event
 from whence.app import App
 from whence.db import Scope
-from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
+from whence.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
 from whence.graph import Bounds
 from whence.ledger.payloads import canonical
-from whence.memory import _SQL, MAX_HISTORY
+from whence.memory import _SQL, MAX_HISTORY, PART_MEMORIES
 from whence.memory.profiles import Profiles
 from whence.wire import Fact, Kind, Recall, Remember, StoredMemory
 
@@ -619,6 +619,60 @@ async def test_one_bad_item_of_a_batch_costs_only_itself(app: App, workspace: Wo
     assert items[9].errors[0].field == "text"
     assert "rule R-7" in items[9].errors[0].message
     assert len(await current(app, workspace)) == 18
+
+
+async def test_a_long_batch_is_remembered_in_its_order(app: App, workspace: Workspace) -> None:
+    """It is handed to the ledger in parts, of which one says what another one ends, and some are wrong."""
+    ann = workspace.user("ann")
+    count = 3 * PART_MEMORIES + 7
+    requests = [lives(f"town {number}") if number % 5 else note(f"note {number}") for number in range(count)]
+    wrong = {1, PART_MEMORIES - 1, PART_MEMORIES, 2 * PART_MEMORIES + 3}
+    for place in wrong:
+        requests[place] = note("")
+    items = await app.memory.remember_all(ann, requests)
+    assert {place for place, item in enumerate(items) if item.errors} == wrong
+    positions = [item.remembered.position for item in items if item.remembered]
+    assert positions == sorted(positions)
+    last = max(number for number in range(count) if number % 5 and number not in wrong)
+    [home] = await current(app, workspace, subject="Ann")
+    assert home.text == f"Ann lives in town {last}"
+    assert len(await current(app, workspace)) == 1 + sum(
+        number % 5 == 0 and number not in wrong for number in range(count)
+    )
+
+
+async def test_what_a_batch_is_derived_from_was_there_before_it(app: App, workspace: Workspace) -> None:
+    ann, first = workspace.user("ann"), uuid.uuid4()
+    requests = [note(f"note {number}") for number in range(2 * PART_MEMORIES)]
+    requests[0] = note("the first", memory_id=first)
+    requests[1] = note("of the same part", derived_from=(first,))
+    requests[-1] = note("of another part", derived_from=(first,))
+    items = await app.memory.remember_all(ann, requests)
+    assert [place for place, item in enumerate(items) if item.errors] == [1, 2 * PART_MEMORIES - 1]
+    assert items[-1].errors[0].field == "derived_from"
+
+
+async def test_a_batch_whose_later_part_fails_can_be_sent_again(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part before is stored, and nobody is told that it is; sent again with the same ids, each is there once."""
+    ann = workspace.user("ann")
+    requests = [note(f"note {number}", memory_id=uuid.uuid4(), kind="episodic") for number in range(2 * PART_MEMORIES)]
+    put, puts = app.ledger.put, list[int]()
+
+    async def fail_second(workspace_id: str, events: Any) -> Any:
+        puts.append(len(events))
+        if len(puts) == 2:
+            raise Unavailable("the database does not answer")
+        return await put(workspace_id, events)
+
+    monkeypatch.setattr(app.ledger, "put", fail_second)
+    with pytest.raises(Unavailable):
+        await app.memory.remember_all(ann, requests)
+    assert len(await current(app, workspace)) == PART_MEMORIES
+    items = await app.memory.remember_all(ann, requests)
+    assert all(item.remembered for item in items)
+    assert len(await current(app, workspace)) == 2 * PART_MEMORIES
 
 
 async def test_secrets_are_dealt_with_before_anything_is_stored(app: App, workspace: Workspace) -> None:

@@ -99,6 +99,24 @@ def test_what_is_inside_a_kept_value_is_kept_and_what_is_inside_a_kept_trace_is_
     assert sanitise(stack, {"trace_dump": "keep"}).text == stack.replace("ann@example.com", "[email]")
 
 
+@pytest.mark.parametrize(
+    "more", [[], ["passport AA1234567 or A1BCDEFGH", "passport A1BCDEFGH, order 123456", "x (BOXW310820HNERXN09) y"]]
+)
+def test_a_form_is_found_among_the_digits_wherever_it_is_in_a_text(more: list[str]) -> None:
+    around = "nothing to be seen here, go on. " * 10
+    for text in more or [case.text for case in CASES]:
+        for whole in (text, around + text, text + around):
+            matches = [
+                match
+                for form, is_valid, words in personal._NUMBERS
+                for match in form.finditer(whole)
+                if is_valid(match[0]) and (words is None or personal._near(words, whole, *match.span()))
+            ]
+            expected = [match.span() for match in matches] if personal._NUMBER.search(whole) else []
+            assert list(personal.national_ids(whole)) == expected
+            assert expected or not more
+
+
 def test_findings_that_overlap_become_one_of_the_longest_kind() -> None:
     for case in CASES:
         found = findings_in(case.text, {})

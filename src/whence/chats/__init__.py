@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 
@@ -28,6 +28,7 @@ from whence.db import Database, Tx
 from whence.db.queries import load
 from whence.errors import Conflict, InvalidInput, NotFound
 from whence.identity import Principal
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent, Vector
@@ -445,7 +446,7 @@ class Chats:
         return [row[0] for row in await (await tx.execute(_SQL["facts_of_only"], values)).fetchall()]
 
     def _forgetting(self, chat: Chat, memory_id: UUID) -> OwnEvent:
-        event = self._own.event(chat.principal, uuid4(), "memory.forgotten", chat.agent, chat.session_id, memory_id)
+        event = self._own.event(chat.principal, new_id(), "memory.forgotten", chat.agent, chat.session_id, memory_id)
         return own_event(event, {"effect": "forget", "memory_id": memory_id})
 
     # --- flush ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from os import PathLike
 from typing import Any, Literal, Self, TypeVar, Unpack
-from uuid import uuid4
 
 import httpx
 import msgspec
@@ -70,6 +69,7 @@ from whence.client.fields import (
     SubgraphAsked,
     WorkflowsAsked,
 )
+from whence.ids import new_id
 from whence.wire import (
     Action,
     ActionPage,
@@ -362,7 +362,7 @@ class AsyncWhence:
         conversation_id: Id | None = None,
     ) -> ConversationRead:
         """Starts a private conversation, perhaps with messages. With an id of one's own it is started once."""
-        body = given({"title": title}, messages=list(messages), conversation_id=conversation_id or uuid4())
+        body = given({"title": title}, messages=list(messages), conversation_id=conversation_id or new_id())
         return await self._send(post("/v1/conversations", ConversationRead, body, repeatable=True))
 
     async def conversations(self, **asked: Unpack[ConversationsAsked]) -> ConversationPage:
@@ -380,7 +380,7 @@ class AsyncWhence:
         self, conversation_id: Id, content: str, role: MessageRole | None = None, message_id: Id | None = None
     ) -> Posted:
         """Says something in a conversation. A reply to a broadcast is answered with one's own fork of it."""
-        body = given({"content": content, "role": role}, message_id=message_id or uuid4())
+        body = given({"content": content, "role": role}, message_id=message_id or new_id())
         return await self._send(
             post(at("/v1/conversations/{}/messages", conversation_id), Posted, body, repeatable=True)
         )
@@ -507,7 +507,7 @@ class AsyncWhence:
 
     async def record_action(self, kind: str, cites: Sequence[Id], action_id: Id | None = None) -> Action:
         """Records an act, which holds the events and memories that it cites."""
-        body = {"kind": kind, "cites": list(cites), "action_id": action_id or uuid4()}
+        body = {"kind": kind, "cites": list(cites), "action_id": action_id or new_id()}
         return await self._send(post("/v1/actions", Action, body, repeatable=True))
 
     async def action(self, action_id: Id) -> Action:

@@ -12,12 +12,13 @@ from os import PathLike
 from pathlib import PurePath
 from typing import IO, Any, Generic, Literal, TypeVar, cast
 from urllib.parse import quote
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx
 import msgspec
 
 from whence.errors import FieldError, InvalidInput, Unavailable, WhenceError
+from whence.ids import new_id
 from whence.wire import DeleteItem, ItemOp, Problem, PutItem, Remember, StoredEvent
 
 DEFAULT_URL = "http://127.0.0.1:8010"
@@ -210,17 +211,17 @@ def given(fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 def with_event_id(event: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """An event that can be sent again: with an id of ours, the ledger knows it for the same one."""
-    return {"event_id": uuid4(), "occurred_at": now, **given(event)}
+    return {"event_id": new_id(), "occurred_at": now, **given(event)}
 
 
 def with_memory_id(memory: Mapping[str, Any]) -> dict[str, Any]:
     """A memory that can be sent again: with an id of ours, a repeat is not a second memory."""
-    return {"memory_id": uuid4(), **given(memory)}
+    return {"memory_id": new_id(), **given(memory)}
 
 
 def each_with_memory_id(memories: Iterable[Mapping[str, Any] | Remember]) -> list[dict[str, Any] | Remember]:
     return [
-        msgspec.structs.replace(memory, memory_id=memory.memory_id or uuid4())
+        msgspec.structs.replace(memory, memory_id=memory.memory_id or new_id())
         if isinstance(memory, Remember)
         else with_memory_id(memory)
         for memory in memories
@@ -230,7 +231,7 @@ def each_with_memory_id(memories: Iterable[Mapping[str, Any] | Remember]) -> lis
 def each_put_with_id(ops: Iterable[ItemOp]) -> list[ItemOp]:
     """What is put can be sent again: with an id of ours, a repeat is not a second put."""
     return [
-        msgspec.structs.replace(op, memory_id=op.memory_id or uuid4()) if isinstance(op, PutItem) else op for op in ops
+        msgspec.structs.replace(op, memory_id=op.memory_id or new_id()) if isinstance(op, PutItem) else op for op in ops
     ]
 
 

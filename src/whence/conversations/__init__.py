@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4, uuid5
+from uuid import UUID, uuid5
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -19,6 +19,7 @@ from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import Conflict, Forbidden, NotFound, Unavailable
 from whence.identity import Principal
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent
@@ -205,7 +206,7 @@ class Conversations:
     ) -> ConversationRead:
         """A private one. The same sent again with its id is the one there is."""
         _check_beginning(title, messages)
-        made = conversation_id or uuid4()
+        made = conversation_id or new_id()
         document = {"effect": "start_conversation", "user_id": principal.user_id}
         events = self._beginning("conversation.started", made, principal.user_id, document, title, messages)
 
@@ -232,7 +233,7 @@ class Conversations:
         _check_beginning(title, messages)
         if not messages:
             raise refused("messages", f"from 1 to {MAX_FIRST_MESSAGES}")
-        made = uuid4()
+        made = new_id()
         document = {
             "effect": "publish_broadcast",
             "key": key,
@@ -308,7 +309,7 @@ class Conversations:
         repeated = await self._repeated(principal, row, message)
         if repeated is not None:
             return repeated
-        event_id = message.message_id or uuid4()
+        event_id = message.message_id or new_id()
         if event_id == row.conversation_id:
             raise Conflict("message_id: an event with this id was stored earlier")
         if row.state == "broadcast":
@@ -347,7 +348,7 @@ class Conversations:
 
     async def _reply(self, principal: Principal, broadcast: Row, event_id: UUID, message: NewMessage) -> Outcome | None:
         """With the fork, unless another reply has made it meanwhile. None where the event is stored already."""
-        owner, fork_id = principal.user_id, uuid4()
+        owner, fork_id = principal.user_id, new_id()
         values = _scope(principal).values(conversation_id=broadcast.conversation_id)
 
         async def make(tx: Tx) -> Sequence[OwnEvent]:
@@ -401,7 +402,7 @@ class Conversations:
         if row.state == "broadcast":
             raise Forbidden("a broadcast is not deleted: it ends with its workspace")
         owner = principal.user_id
-        event = _event("conversation.deleted", uuid4(), owner, conversation_id, self._clock, conversation_id)
+        event = _event("conversation.deleted", new_id(), owner, conversation_id, self._clock, conversation_id)
         own = own_event(event, {"effect": "delete_conversation", "conversation_id": conversation_id})
 
         async def make(tx: Tx) -> Sequence[OwnEvent]:

@@ -42,10 +42,13 @@ class Array:
     @classmethod
     def of(cls, values: Sequence[Any]) -> Self:
         """Raises ValueError where a value cannot be one of this type."""
-        if values.count(None) == len(values):
-            return cls(len(values), None)
-        encode = cls.encode
+        if not values:
+            return cls(0, None)
+        encode, first = cls.encode, values[0]
         try:
+            if first == values[-1] and values.count(first) == len(values):
+                # Most columns say the same of all.
+                return cls(len(values), None if first is None else encode(first) * len(values))
             data = b"".join([_NULL if value is None else encode(value) for value in values])
         except (struct.error, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"a value is not a {cls.type_name}") from error

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeVar, cast
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import Conflict, FieldError, Forbidden, NotFound, TooLarge
 from whence.identity import Principal, check_user_id
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.effects import Effect, OwnEvent, Vector
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
@@ -566,7 +567,7 @@ def _event(
 def _put_event(whose: _Whose, put: _Put, known: _Known | None, vector: Vector | None) -> OwnEvent:
     """Always another memory than the one before it, also where it says the same: it was put again."""
     op = put.op
-    event_id = op.memory_id or uuid4()
+    event_id = op.memory_id or new_id()
     event = _event(whose, event_id, "memory.remembered", op.subject_id)
     item: dict[str, Any] = {"namespace": op.namespace, "key": op.key, "value": msgspec.Raw(put.value)}
     if known is not None:
@@ -600,11 +601,11 @@ def _put_event(whose: _Whose, put: _Put, known: _Known | None, vector: Vector | 
 def _delete_event(whose: _Whose, known: _Known) -> OwnEvent:
     """Sealed as what it ends is: were the one erased without the other, a replay would bring the item back."""
     subject_id = known.subject_id if known.subject_id not in ("", whose.by) else None
-    event = _event(whose, uuid4(), "memory.forgotten", subject_id, known.item.memory_id)
+    event = _event(whose, new_id(), "memory.forgotten", subject_id, known.item.memory_id)
     return own_event(event, {"effect": "forget", "memory_id": known.item.memory_id})
 
 
 def _renewal(whose: _Whose, known: Sequence[_Known]) -> OwnEvent:
-    event = _event(whose, uuid4(), "memory.items_renewed")
+    event = _event(whose, new_id(), "memory.items_renewed")
     renewed = [{"memory_id": found.item.memory_id, "ttl_s": found.ttl_s} for found in known]
     return own_event(event, {"effect": "renew_items", "renewed": renewed})

@@ -1,7 +1,6 @@
 """The ledger: what happened, in the order in which it became known, and nothing lost."""
 
 import asyncio
-from collections import Counter as tally
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -143,7 +142,11 @@ class Ledger:
 
     async def record(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Outcome]:
         """Stores events of Whence's own with what they do. Whoever calls has checked them."""
-        return await self._coalescer.store(workspace_id, await self._own_entries(workspace_id, events))
+        return await (await self.put(workspace_id, events))
+
+    async def put(self, workspace_id: str, events: Sequence[OwnEvent]) -> asyncio.Future[list[Outcome]]:
+        """The same, without waiting until they are stored: they will be, after those that were put before."""
+        return await self._coalescer.put(workspace_id, await self._own_entries(workspace_id, events))
 
     async def record_all(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Outcome]:
         """The same, all of them or none; those that are stored already do not count. Unlike `record_together`, others
@@ -191,9 +194,9 @@ class Ledger:
         self._counted[status].inc(count)
 
     def _count_all(self, outcomes: Sequence[Outcome]) -> None:
-        counts: tally[Status] = tally(outcome.status for outcome in outcomes)
-        for status, count in counts.items():
-            self.count(status, count)
+        statuses: list[Status] = [outcome.status for outcome in outcomes]
+        for status in set(statuses):
+            self.count(status, statuses.count(status))
 
     async def _prepare(self, principal: Principal, events: Sequence[Event]) -> list[Entry | list[FieldError]]:
         """Each event checked, stamped and sealed, or what is wrong with it."""

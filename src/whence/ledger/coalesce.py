@@ -146,6 +146,11 @@ class Coalescer:
 
     async def store(self, workspace_id: str, entries: Sequence[Entry]) -> list[Outcome]:
         """Returns when the entries are committed. When it raises, some may be: the sender can send all again."""
+        return await (await self.put(workspace_id, entries))
+
+    async def put(self, workspace_id: str, entries: Sequence[Entry]) -> asyncio.Future[list[Outcome]]:
+        """Returns when they have their turn, which is after those that were put before; what it returns is done when
+        they are committed."""
         size = sum(len(entry.ciphertext or b"") for entry in entries)
         block = await _encode_in_slices(entries) if len(entries) >= LARGE_BATCH_EVENTS else None
         lane = self._lanes.get(workspace_id)
@@ -154,10 +159,13 @@ class Coalescer:
         if lane.queued_events + len(entries) > MAX_QUEUED_EVENTS or lane.queued_bytes + size > MAX_QUEUED_BYTES:
             raise Overloaded("too many events are waiting to be stored; try again in a second")
         waiting = _Waiting(entries, size, asyncio.get_running_loop().create_future(), block)
+        if not entries:
+            waiting.outcomes.set_result([])
+            return waiting.outcomes
         lane.put(waiting)
         if lane.worker is None:
             lane.worker = asyncio.create_task(self._work(workspace_id, lane))
-        return await waiting.outcomes
+        return waiting.outcomes
 
     async def drain(self) -> None:
         """Waits until everything that was accepted is stored."""

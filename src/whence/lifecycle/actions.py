@@ -3,13 +3,14 @@
 import re
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from whence.clock import Clock
 from whence.db import Database, Scope
 from whence.db.queries import load
 from whence.errors import Conflict, NotFound
 from whence.identity import Principal
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.memory.own import Own, check_limit, not_stored
 from whence.memory.profiles import Profiles
@@ -35,7 +36,7 @@ class Actions:
         """Holds events and memories that the caller may see. The same sent again with its id is the one there is."""
         cites = list(dict.fromkeys(cites))
         _check(kind, cites)
-        action_id = action_id or uuid4()
+        action_id = action_id or new_id()
         if action_id in cites:
             raise refused("cites", "an action cannot cite itself")
         owners = await self._owners(principal.scope, cites)

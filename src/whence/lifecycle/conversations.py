@@ -6,7 +6,7 @@ What is to go is looked for again while nothing is appended, so that what was sa
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, Self
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import psycopg
@@ -16,6 +16,7 @@ from whence.clock import Clock
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.identity import ADMIN_USER, Principal
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent
@@ -159,7 +160,7 @@ class ConversationRetention:
         return await self._ledger.record_together(scope.workspace_id, make)
 
     def _event(self, document: dict[str, Any]) -> OwnEvent:
-        event_id = uuid4()
+        event_id = new_id()
         event = self._own.event(_NOBODY, event_id, RETENTION_TYPE, None, RETENTION_SESSION)
         return own_event(event, {"effect": "retire_conversations", "event_id": event_id, **document})
 

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import psycopg
@@ -24,6 +24,7 @@ from whence.errors import Damaged, FieldError, InvalidInput, NotFound, NotSealed
 from whence.graph.project import Projector
 from whence.graph.rebuild import rebuild as rebuild_graph
 from whence.identity import AUTHENTICATION_CACHE_SECONDS, Principal
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import EARLIEST, MAX_IDENTIFIER_CHARACTERS, text_problem
@@ -137,7 +138,7 @@ class Erasures:
 
     async def _try_to_erase(self, principal: Principal, values: dict[str, Any], told: Told) -> UUID | None:
         workspace_id, subject_hash = principal.workspace_id, values["subject_hash"]
-        erasure_id = uuid4()
+        erasure_id = new_id()
         async with self._database.transaction(Scope(workspace_id), timeout_ms=ERASE_TIMEOUT_MS) as tx:
             try:
                 found = await self._erase_rows(tx, values)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
-from uuid import UUID, uuid4, uuid5
+from uuid import UUID, uuid5
 
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
@@ -20,6 +20,7 @@ from whence.errors import Unavailable
 from whence.graph.project import Projector
 from whence.graph.rebuild import rebuild as rebuild_graph
 from whence.identity import ADMIN_USER, Principal
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.lifecycle.archive import Archive, Expired
@@ -293,7 +294,7 @@ class Retention:
 
     async def _record(self, scope: Scope, document: dict[str, Any]) -> Outcome:
         principal = Principal(scope.workspace_id, ADMIN_USER, is_admin=True)
-        event_id = uuid4()
+        event_id = new_id()
         event = self._own.event(principal, event_id, RETENTION_TYPE, None, RETENTION_SESSION)
         return await self._own.record(principal, event, {"effect": "apply_retention", "event_id": event_id, **document})
 

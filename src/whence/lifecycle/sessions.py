@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import psycopg
@@ -21,6 +21,7 @@ from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import Conflict, NotFound
 from whence.identity import Principal
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import MAX_POSITION
@@ -431,7 +432,7 @@ def _report(
     ]
     learnt = [(memory_id, found) for memory_id, found in kept if isinstance(found, Routine)]
     return SessionReport(
-        event_id=uuid4(),
+        event_id=new_id(),
         session_id=stretch.session_id,
         agent=stretch.agent,
         user_id=stretch.owner or None,
@@ -476,7 +477,7 @@ def _summing_up(report: SessionReport, plan: _Plan) -> list[OwnEvent]:
     if not ids:
         return []
     payload = _encode({"text": report.summary, "summarizes": ids})
-    return [OwnEvent(_event(report, plan, uuid4(), "session.summary"), payload)]
+    return [OwnEvent(_event(report, plan, new_id(), "session.summary"), payload)]
 
 
 def _event(report: SessionReport, plan: _Plan, event_id: UUID, event_type: str) -> Event:

@@ -7,8 +7,8 @@ Derived from the ledger: every write is an event and its effect in one transacti
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeVar
-from uuid import UUID, uuid4
+from typing import Any, Literal, NamedTuple, TypeVar
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from whence.db.queries import load
 from whence.db.trip import Statement
 from whence.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, Unavailable, WhenceError
 from whence.identity import Principal
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent, Vector
@@ -31,6 +32,7 @@ from whence.memory.profiles import Profiles
 from whence.memory.writing import (
     BETWEEN,
     GIVEN_EMBEDDER,
+    MAX_SOURCES,
     Draft,
     document_of,
     draft,
@@ -73,6 +75,8 @@ MAX_RULE_CHARACTERS = 20_000
 MAX_RULES = 10_000
 MAX_SESSIONS_ASKED = 100
 """Named in one recall."""
+PART_MEMORIES = 35
+"""Of a batch; while the database stores them, the next are made ready."""
 LONG_CHARACTERS = 4_000
 """Texts of one call that are longer than this together are looked through beside the event loop."""
 
@@ -86,6 +90,28 @@ _decode_location = msgspec.json.Decoder(Location).decode
 EPISODES = Statement("episodes", _SQL["episodes_of_agent"])
 FOUND = Statement("recall_found", _SQL["found"])
 """Reads what was ranked: whether each holds, whether it never will again, and the fields of a memory."""
+
+
+_Drafts = list[Draft | tuple[FieldError, ...]]
+"""Of requests, or what is wrong with them."""
+
+
+class _Look(NamedTuple):
+    """What is to be known about requests before any of them is remembered."""
+
+    now: datetime
+    sources: dict[UUID, bool]
+    """Of the ids that they are derived from, those that may be seen, with whether they are memories."""
+    runs: dict[UUID, Run]
+
+
+class _Told(NamedTuple):
+    """Handed to the ledger."""
+
+    drafts: _Drafts
+    events: list[OwnEvent]
+    """Of those that are sound."""
+    outcomes: asyncio.Future[list[Outcome]]
 
 
 class Memory:
@@ -120,47 +146,60 @@ class Memory:
         """Each that is sound is remembered, in order; says after the commit what became of every one."""
         if not 1 <= len(requests) <= MAX_BATCH_MEMORIES:
             raise refused("memories", f"from 1 to {MAX_BATCH_MEMORIES}")
-        # Long texts take a while to look through, and others should not wait for it.
-        if sum(len(request.text) for request in requests) > LONG_CHARACTERS:
-            drafts = await asyncio.to_thread(self._drafts, principal, requests)
-        else:
-            drafts = self._drafts(principal, requests)
-        sound = [item for item in drafts if isinstance(item, Draft)]
-        done = iter(await self._remember(principal, sound) if sound else [])
-        return [next(done) if isinstance(item, Draft) else RememberedItem(errors=item) for item in drafts]
+        look = await self._look(principal.scope, requests)
+        # A model that takes its time is asked once.
+        size = PART_MEMORIES if self.embedder.is_quick else len(requests)
+        told: list[_Told] = []
+        try:
+            for start in range(0, len(requests), size):
+                if told:
+                    # The database gets what was told before; this part is made ready meanwhile.
+                    await asyncio.sleep(0)
+                told.append(await self._tell(principal, requests[start : start + size], look))
+        finally:
+            await asyncio.gather(*(each.outcomes for each in told), return_exceptions=True)
+        return [item for each in told for item in await self._items(principal, each)]
 
-    def _drafts(self, principal: Principal, requests: Sequence[Remember]) -> list[Draft | tuple[FieldError, ...]]:
-        drafts: list[Draft | tuple[FieldError, ...]] = []
+    def _drafts(self, principal: Principal, requests: Sequence[Remember], look: "_Look") -> "_Drafts":
+        drafts: _Drafts = []
         for request in requests:
             try:
-                drafts.append(draft(principal, request, self.profiles))
+                drafted = draft(principal, request, self.profiles)
             except InvalidInput as error:
                 drafts.append(error.errors)
+                continue
+            wrong = _missing(request, look.sources) or _not_its_run(drafted, look.runs)
+            drafts.append(drafted if wrong is None else (wrong,))
         return drafts
 
-    async def _remember(self, principal: Principal, drafts: list[Draft]) -> list[RememberedItem]:
-        now = self._clock()
-        known = await self._known_sources(principal, drafts)
-        runs = await self._runs_of(principal.scope, drafts)
-        vectors = await self._vectors(drafts)
-        results: dict[int, RememberedItem] = {}
-        events: list[OwnEvent] = []
-        kept: list[tuple[int, Draft]] = []
-        for place, (drafted, vector) in enumerate(zip(drafts, vectors, strict=True)):
-            wrong = _missing(drafted.request, known) or _not_its_run(drafted, runs)
-            if wrong is not None:
-                results[place] = RememberedItem(errors=(wrong,))
-                continue
-            sources = {source: known[source] for source in drafted.request.derived_from}
-            events.append(event_of(drafted, vector, sources, now))
-            kept.append((place, drafted))
-        outcomes = await self._ledger.record(principal.workspace_id, events) if events else []
+    async def _tell(self, principal: Principal, requests: Sequence[Remember], look: "_Look") -> "_Told":
+        """Hands to the ledger what is sound of them, after what was handed to it before."""
+        # Long texts take a while to look through, and others should not wait for it.
+        if sum(len(request.text) for request in requests) > LONG_CHARACTERS:
+            drafts = await asyncio.to_thread(self._drafts, principal, requests, look)
+        else:
+            drafts = self._drafts(principal, requests, look)
+        sound = [item for item in drafts if isinstance(item, Draft)]
+        events = [
+            event_of(item, vector, {source: look.sources[source] for source in item.request.derived_from}, look.now)
+            for item, vector in zip(sound, await self._vectors(sound), strict=True)
+        ]
+        return _Told(drafts, events, await self._ledger.put(principal.workspace_id, events))
+
+    async def _items(self, principal: Principal, told: "_Told") -> list[RememberedItem]:
+        """What became of each, once they are stored."""
+        stored = zip(told.events, await told.outcomes, strict=True)
         if self.on_told is not None:
-            for owner in {own.event.user_id or "" for own in events}:
+            for owner in {own.event.user_id or "" for own in told.events}:
                 self.on_told(principal.workspace_id, owner)
-        for (place, drafted), own, outcome in zip(kept, events, outcomes, strict=True):
-            results[place] = await self._item(principal, drafted, own.payload, outcome)
-        return [results[place] for place in range(len(drafts))]
+        items: list[RememberedItem] = []
+        for item in told.drafts:
+            if isinstance(item, Draft):
+                own, outcome = next(stored)
+                items.append(await self._item(principal, item, own.payload, outcome))
+            else:
+                items.append(RememberedItem(errors=item))
+        return items
 
     async def _item(self, principal: Principal, drafted: Draft, payload: bytes, outcome: Outcome) -> RememberedItem:
         if outcome.status == "rejected":
@@ -225,24 +264,18 @@ class Memory:
         status = "stored" if memory_id == drafted.event_id else "reinforced"
         return RememberedItem(Remembered(memory_id, drafted.event_id, position, status, (), drafted.sanitised or None))
 
-    async def _runs_of(self, scope: Scope, drafts: list[Draft]) -> dict[UUID, Run]:
-        ids = {drafted.request.run_id for drafted in drafts if drafted.request.run_id is not None}
-        if not ids:
-            return {}
-        async with self._database.transaction(scope) as tx:
-            rows = await (await tx.execute(_SQL["runs_by_id"], scope.values(run_ids=list(ids)), binary=True)).fetchall()
-        return {row[0]: Run(*row) for row in rows}  # pyright: ignore[reportCallIssue]
-
-    async def _known_sources(self, principal: Principal, drafts: list[Draft]) -> dict[UUID, bool]:
-        """Of the ids that memories are derived from, those that may be seen, with whether they are memories."""
-        ids = {source for drafted in drafts for source in drafted.request.derived_from}
-        if not ids:
-            return {}
-        async with self._database.transaction(principal.scope) as tx:
-            rows = await (
-                await tx.execute(_SQL["known_sources"], principal.scope.values(ids=list(ids)), binary=True)
-            ).fetchall()
-        return dict(rows)
+    async def _look(self, scope: Scope, requests: Sequence[Remember]) -> "_Look":
+        ids = {source for request in requests for source in request.derived_from[:MAX_SOURCES]}
+        run_ids = {request.run_id for request in requests if request.run_id is not None}
+        sources: dict[UUID, bool] = {}
+        runs: dict[UUID, Run] = {}
+        if ids or run_ids:
+            async with self._database.transaction(scope) as tx:
+                values = scope.values(ids=list(ids), run_ids=list(run_ids))
+                sources = dict(await (await tx.execute(_SQL["known_sources"], values, binary=True)).fetchall())
+                rows = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchall()
+                runs = {row[0]: Run(*row) for row in rows}  # pyright: ignore[reportCallIssue]
+        return _Look(self._clock(), sources, runs)
 
     async def _vectors(self, drafts: list[Draft]) -> list[Vector]:
         texts = [drafted.text for drafted in drafts if drafted.vector is None]
@@ -333,7 +366,7 @@ class Memory:
             return
         if memory.user_id is None and not principal.is_admin and memory.said_by != principal.user_id:
             raise Forbidden("the memory is the workspace's: who told it or an administrator can forget it")
-        event = self._own.event(principal, uuid4(), "memory.forgotten", memory.agent, memory.session_id, memory_id)
+        event = self._own.event(principal, new_id(), "memory.forgotten", memory.agent, memory.session_id, memory_id)
         # What only its session's close has removed still counts as said.
         effect = "forget_removed" if is_removed else "forget"
         await self._own.record(principal, event, {"effect": effect, "memory_id": memory_id})
@@ -410,7 +443,7 @@ class Memory:
     ) -> Run:
         """`user_id` is for administrators, who run an agent for somebody. `content` is sanitised as memory is."""
         check_names(agent=agent, instance=instance, task_type=task_type, session_id=session_id, user_id=user_id)
-        run_id = uuid4()
+        run_id = new_id()
         user_id = self._owner(principal, agent, user_id)
         self._own.check_clean(agent, task_type=task_type)
         given, sanitised = await self._content(agent, "input", content)
@@ -460,7 +493,7 @@ class Memory:
             given, sanitised = await self._content(run.agent, field, content)
             document = {
                 "effect": "end_run",
-                "event_id": (event_id := uuid4()),
+                "event_id": (event_id := new_id()),
                 "run_id": run_id,
                 "status": status,
                 "sanitised": sanitised,
@@ -524,7 +557,7 @@ class Memory:
         if problem is not None:
             raise refused("body", problem)
         document = {"effect": "set_rule", "world_id": world_id, "rule_id": rule_id, "body": body}
-        await self._own.record(principal, self._own.event(principal, uuid4(), "memory.rule_set", None, None), document)
+        await self._own.record(principal, self._own.event(principal, new_id(), "memory.rule_set", None, None), document)
 
     async def drop_rule(self, principal: Principal, world_id: str, rule_id: str) -> None:
         check_names(world_id=world_id, rule_id=rule_id)
@@ -535,7 +568,7 @@ class Memory:
             raise NotFound("there is no such rule")
         document = {"effect": "drop_rule", "world_id": world_id, "rule_id": rule_id}
         await self._own.record(
-            principal, self._own.event(principal, uuid4(), "memory.rule_dropped", None, None), document
+            principal, self._own.event(principal, new_id(), "memory.rule_dropped", None, None), document
         )
 
     async def rules(self, scope: Scope, world_id: str) -> list[CanonRule]:

@@ -6,6 +6,7 @@ read in two ways, so the time grows with the length of the text alone.
 """
 
 import re
+import string
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ Span = tuple[int, int]
 _BEFORE = r"(?<![A-Za-z0-9_])(?<![A-Za-z0-9_][.+/-])"
 _AFTER = r"(?![A-Za-z0-9_]|[.+/-][A-Za-z0-9_])"
 """A number that goes on beyond a dot, dash or slash is a part of something else: a version, a date, a path."""
+_SEEN_AFTER = 2
+"""Signs that it looks at."""
 
 _GAP = r"[ \u00a0\u202f\u2011-]"
 """What people put between groups of digits: spaces and dashes, also those that do not break."""
@@ -337,13 +340,22 @@ _NUMBER = re.compile(r"[0-9](?:(?:.{0,3}[0-9]){5}|(?<=[A-Za-z]{5}[0-9])[0-9]{3})
 that letters are passed over at once."""
 
 
+_DIGIT = re.compile("[0-9]")
+_LETTERS_BEFORE = 6
+_LETTERS_AFTER = 7
+"""Of a form: so many letters or signs at most stand before its first digit, and after its last."""
+
+
 def national_ids(text: str) -> Iterator[Span]:
     if not _NUMBER.search(text):
         return
+    # Forms are many, and most of a text has no digit: each is looked for where the digits are.
+    start = max(0, next(_DIGIT.finditer(text)).start() - _LETTERS_BEFORE)
+    end = max(map(text.rfind, string.digits)) + 1 + _LETTERS_AFTER + _SEEN_AFTER
     for form, is_valid, words in _NUMBERS:
         # Most texts have no number of the form, which is quicker to see than that they lack the words.
-        if form.search(text) is None or (words is not None and not words.search(text)):
+        if form.search(text, start, end) is None or (words is not None and not words.search(text)):
             continue
-        for match in form.finditer(text):
+        for match in form.finditer(text, start, end):
             if is_valid(match[0]) and (words is None or _near(words, text, *match.span())):
                 yield match.span()

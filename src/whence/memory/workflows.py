@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from random import Random
 from typing import Any
-from uuid import UUID, uuid4, uuid5
+from uuid import UUID, uuid5
 
 import msgspec
 
@@ -19,6 +19,7 @@ from whence.db.queries import load
 from whence.db.trip import Statement
 from whence.errors import Conflict, Forbidden, NotFound, Unavailable
 from whence.identity import Principal
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.effects import OwnEvent
 from whence.memory.own import Own, check_limit, check_names, not_stored, own_event
@@ -49,7 +50,7 @@ class Workflows:
         check_names(agent=agent, task_type=task_type, name=name)
         self._own.check_clean(agent, task_type=task_type, name=name)
         text, sanitised = await self._own.cleaned(agent, "spec", _object_text(spec))
-        workflow_id = uuid4()
+        workflow_id = new_id()
         user_id = self._own.owner(principal, agent)
         document = {
             "effect": "add_workflow",
@@ -83,7 +84,7 @@ class Workflows:
             if not found:
                 raise NotFound(f"there is no workflow of the agent {agent} for the task type {task_type}")
             chosen, draws = self.draw(found)
-            selection = WorkflowSelection(uuid4(), chosen)
+            selection = WorkflowSelection(new_id(), chosen)
             own = self.selected(principal, selection, found, draws)
             [outcome] = await self._ledger.record(principal.workspace_id, [own])
             if outcome.status == "accepted":
@@ -144,7 +145,7 @@ class Workflows:
             return
         if workflow.user_id is None and not principal.is_admin and workflow.added_by != principal.user_id:
             raise Forbidden("the workflow is the workspace's: who added it or an administrator can retire it")
-        event = self._own.event(principal, uuid4(), "memory.workflow_retired", workflow.agent, None, workflow_id)
+        event = self._own.event(principal, new_id(), "memory.workflow_retired", workflow.agent, None, workflow_id)
         await self._own.record(principal, event, {"effect": "retire_workflow", "workflow_id": workflow_id})
 
     async def get(self, scope: Scope, workflow_id: UUID) -> Workflow:

@@ -6,10 +6,11 @@ later, such as a profile, is looked up here, and the document holds what was fou
 
 import hashlib
 import math
+import struct
 import unicodedata
 from datetime import datetime
 from typing import Any, Final, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from whence.errors import FieldError, InvalidInput
 from whence.identity import Principal
+from whence.ids import new_id
 from whence.ledger.effects import Effect, OwnEvent, Vector
 from whence.ledger.events import (
     EARLIEST,
@@ -127,7 +129,7 @@ def draft(principal: Principal, request: Remember, profiles: Profiles, named: st
         DEFAULT_CONFIDENCE if request.fact.confidence is None else request.fact.confidence,
     )
     vector = None if request.embedding is None else unit_given(request.embedding)
-    event_id = request.memory_id or uuid4()
+    event_id = request.memory_id or new_id()
     changed = frozenset(cleaned.changed)
     return Draft(request, principal, name, profile, event_id, user_id, text, fact, cleaned.found, changed, vector)
 
@@ -329,7 +331,8 @@ def _check_numbers(request: Remember) -> None:
 def unit_given(embedding: tuple[float, ...]) -> npt.NDArray[np.float32]:
     if not 1 <= len(embedding) <= MAX_EMBEDDING_COMPONENTS:
         raise refused("embedding", f"from 1 to {MAX_EMBEDDING_COMPONENTS:,} numbers")
-    vector = np.asarray(embedding, np.float64)
+    # As numbers in memory first: numpy takes three times as long for a list.
+    vector = np.frombuffer(struct.pack(f"{len(embedding)}d", *embedding))
     length = math.sqrt(vector @ vector)
     if not math.isfinite(length) or length == 0:
         raise refused("embedding", "must be finite and not all zero")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from whence.db.queries import load
 from whence.db.trip import Statement, rows_of
 from whence.errors import NotFound
 from whence.identity import Principal
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.events import text_problem
 from whence.memory import FOUND, MAX_PAGE_MEMORIES, Memory, check_asked, memory_of, unit_of
@@ -128,7 +129,7 @@ class Recaller:
         else:
             found, ranked = None, Reranked(await self._newest(principal.scope, asked))
         kept, tokens = within_budget(ranked.hits, asked.max_tokens)
-        recall_id = uuid4()
+        recall_id = new_id()
         await self._record(
             principal, asked, within or Within(session_id=asked.session_id), recall_id, ranked._replace(hits=kept)
         )
@@ -390,7 +391,7 @@ class Recaller:
             raise refused("unhelpful", f"{min(both)} is among the helpful ones too")
         if not given.helpful and not given.unhelpful:
             raise refused("helpful", "name at least one hit here or in unhelpful")
-        event_id = uuid4()
+        event_id = new_id()
         document = {
             "effect": "feedback",
             "event_id": event_id,

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
-from uuid import uuid4
 
 import msgspec
 
@@ -13,6 +12,7 @@ from whence.db import Database
 from whence.db.arrays import Texts, Times, scalar
 from whence.db.trip import Statement, rows_of
 from whence.identity import Principal
+from whence.ids import new_id
 from whence.memory import EPISODES, memory_of
 from whence.memory.own import check_limit, check_names
 from whence.memory.workflows import IN_USE, Workflows, workflow_of
@@ -96,7 +96,7 @@ class Assembler:
     ) -> WorkflowSelection | None:
         """One of them, if it fits: what nobody is shown was not selected."""
         chosen, draws = self._workflows.draw(variants)
-        selection = WorkflowSelection(uuid4(), chosen)
+        selection = WorkflowSelection(new_id(), chosen)
         if not prompt.kept("Workflow", [selection], _workflow_line):
             return None
         selected = self._workflows.selected(principal, selection, variants, draws)

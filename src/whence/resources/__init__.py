@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
-from uuid import UUID, uuid4, uuid5
+from uuid import UUID, uuid5
 
 import msgspec
 import psycopg
@@ -25,6 +25,7 @@ from whence.documents.kinds import Kind, kind_of
 from whence.documents.process import Readers
 from whence.errors import FieldError, InvalidInput, NotFound, Overloaded, SetupError, Unavailable, UnsupportedMedia
 from whence.identity import Principal, check_user_id
+from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.append import lock_head
 from whence.ledger.effects import OwnEvent
@@ -130,7 +131,7 @@ class Resources:
         async with self._database.transaction(Scope(principal.workspace_id, owner)) as tx:
             known = await _of_bytes(tx, same)
         if known is None:
-            resource_id = uuid4()
+            resource_id = new_id()
             own = _added(principal, file, owner, agent, resource_id, self._name(file), self._clock)
             known = await self._store(own, file, kind, same)
             if known.resource_id == resource_id:
@@ -232,7 +233,7 @@ class Resources:
         if found.status != "deleted":
             document = {"effect": "delete_resource", "resource_id": resource_id, "deleted_by": principal.user_id}
             agent = agent_of(found.app_id, found.project_id)
-            event = _event("resource.deleted", uuid4(), found.user_id, agent, found.uri, self._clock, resource_id)
+            event = _event("resource.deleted", new_id(), found.user_id, agent, found.uri, self._clock, resource_id)
 
             async def make(tx: Tx) -> Sequence[OwnEvent]:
                 now = await (
@@ -396,7 +397,7 @@ class Resources:
 
     def _own(self, work: "_Work", event_type: str) -> Event:
         found = work.found
-        return _event(event_type, uuid4(), found.user_id, work.agent, found.uri, self._clock, found.resource_id)
+        return _event(event_type, new_id(), found.user_id, work.agent, found.uri, self._clock, found.resource_id)
 
     async def _record(self, work: "_Work", events: list[OwnEvent]) -> bool:
         """Unless the resource is deleted, or ended by another: nothing is added to it then."""
