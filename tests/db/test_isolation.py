@@ -20,13 +20,13 @@ from whence.wire import ItemsRequest, NewMessage, PutItem, Recall, Remember
 # Tables that hold nothing of any tenant. A new table is a tenant's unless it is named here.
 SHARED_ROWS = {
     "items", "memories", "memory_index", "memory_vectors", "memory_sources", "runs", "workflows", "action_cites",
-    "memory_tellings", "retention_states", "sessions", "conversations", "conversation_messages",
+    "memory_all_sources", "memory_tellings", "retention_states", "sessions", "conversations", "conversation_messages",
 }  # fmt: skip
 DERIVED = (
     "graph_", "items", "memor", "recall", "runs", "canon_", "workflow", "action", "sessions", "erasures", "resource",
     "conversation",
 )  # fmt: skip
-VIEWS = {"retention_states"}
+VIEWS = {"memory_all_sources", "retention_states"}
 SHARED_TABLES = {"schema_migrations", "library_migrations", "installation", "edge_types"}
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +57,48 @@ def test_a_password_with_an_at_sign_is_not_shown() -> None:
 def test_the_chain_of_migrations_makes_the_committed_schema(postgres: embedded.EmbeddedServer) -> None:
     committed = SCHEMA.read_text().split("\n\n", 1)[1]
     assert dump(postgres.owner_conninfo) == committed, "run `make schema` and look at the difference"
+
+
+def test_who_told_what_is_the_same_after_tellers_have_moved_into_their_memories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (uuid.UUID(int=number) for number in (1, 2, 3))
+    with embedded.start(tmp_path / "data") as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(migrating, "migrations", lambda: [m for m in migrations() if m.version <= 21])
+            migrate(server.owner_conninfo)
+        with connect(server.owner_conninfo) as conn:
+            conn.execute("SET ROLE whence_workspace")
+            for workspace in ("a", "b"):
+                conn.execute("SELECT set_config('app.workspace_id', %s, false)", (workspace,))
+                conn.execute(
+                    """INSERT INTO whence.memories (workspace_id, memory_id, position, subject_id, agent, profile, tier,
+                           kind, body, body_hash, importance, valid_at, recorded_at)
+                       SELECT %s, id, 1, 'ann', 'gateway', 'gateway', 'persistent', 'semantic', id::text,
+                           sha256(id::text::bytea), 0.5, now(), now() FROM unnest(%s::uuid[]) id""",
+                    (workspace, [first, second, third]),
+                )
+                conn.cursor().executemany(
+                    """INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id,
+                           confidence, told_at) VALUES (%s, %s, %s, %s, %s, %s, %s, now())""",
+                    [
+                        (workspace, first, "session:s1", "told", 1, first, None),
+                        (workspace, first, "session:s2", "told", 2, uuid.UUID(int=9), None),
+                        (workspace, second, "user:ann", "told", 1, second, 0.6),
+                        (workspace, third, str(first), "memory", 1, third, None),
+                    ],
+                )
+            rows = "SELECT memory_id, source, role, position, event_id, confidence FROM whence.{} ORDER BY 1, 4"
+            before = conn.execute(rows.format("memory_sources")).fetchall()
+        migrate(server.owner_conninfo)
+        with connect(server.owner_conninfo) as conn:
+            conn.execute("SET ROLE whence_workspace")
+            for workspace in ("a", "b"):
+                conn.execute("SELECT set_config('app.workspace_id', %s, false)", (workspace,))
+                assert conn.execute(rows.format("memory_all_sources")).fetchall() == before
+                assert conn.execute(rows.format("memory_sources")).fetchall() == before[1:]
+                tellers = dict(conn.execute("SELECT memory_id, teller FROM whence.memories").fetchall())
+                assert tellers == {first: "session:s1", second: None, third: None}
 
 
 def test_a_migration_that_was_edited_after_it_ran_is_refused() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, LiteralString
 
 import msgspec
 import pytest
@@ -484,6 +484,47 @@ async def test_what_is_forgotten_is_not_found_and_keeps_its_history(app: App, wo
     assert (await app.memory.history(ann.scope, done.memory_id)).memories[0].deleted_at is not None
     # What was forgotten can be told again.
     assert (await app.memory.remember(ann, note())).status == "stored"
+
+
+async def test_of_who_told_a_memory_only_those_after_the_first_have_a_row_of_their_own(
+    app: App, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    tea = await app.memory.remember(ann, note(session_id="s1"))
+    assert await told_in(app, workspace, tea.memory_id) == []
+    again = await app.memory.remember(ann, note(session_id="s1"))
+    other = await app.memory.remember(ann, note(session_id="s2"))
+    assert [again.memory_id, other.memory_id] == [tea.memory_id] * 2
+    assert await told_in(app, workspace, tea.memory_id) == [("session:s2", other.event_id)]
+    explained = await app.memory.explain(ann.scope, tea.memory_id)
+    assert [(source.source, source.role, source.event_id, source.position) for source in explained.sources] == [
+        ("session:s1", "told", tea.event_id, tea.position),
+        ("session:s2", "told", other.event_id, other.position),
+    ]
+    assert (await app.memory.get(ann.scope, tea.memory_id)).told_count == 3
+    assert await told_in(app, workspace, tea.memory_id, "memory_id, event_id", "memory_tellings") == [
+        (tea.memory_id, again.event_id),
+        (tea.memory_id, other.event_id),
+    ]
+
+
+async def test_who_is_sure_of_a_fact_has_a_row_with_how_sure(app: App, workspace: Workspace) -> None:
+    fact = await app.memory.remember(workspace.user("ann"), lives("Rome"))
+    assert await told_in(app, workspace, fact.memory_id) == [("user:ann", fact.event_id)]
+    [source] = (await app.memory.explain(workspace.user("ann").scope, fact.memory_id)).sources
+    assert source.confidence == 0.6
+
+
+async def told_in(
+    app: App,
+    workspace: Workspace,
+    memory_id: uuid.UUID,
+    columns: LiteralString = "source, event_id",
+    table: LiteralString = "memory_sources",
+) -> list[tuple[Any, ...]]:
+    async with app.database.transaction(Scope(workspace.workspace_id)) as tx:
+        rows = f"SELECT {columns} FROM whence.{table} WHERE memory_id = %s ORDER BY position"
+        return await (await tx.execute(rows, (memory_id,))).fetchall()
 
 
 async def test_every_memory_explains_itself(app: App, workspace: Workspace) -> None:

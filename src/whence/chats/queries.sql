@@ -34,7 +34,7 @@ SELECT m.memory_id FROM whence.memory_sources s
 JOIN whence.memories m ON m.workspace_id = s.workspace_id AND m.memory_id = s.memory_id
 WHERE s.workspace_id = %(workspace_id)s AND s.source = %(memory_id)s::text AND s.role = 'memory'
   AND m.owner = %(user_id)s AND m.kind = 'semantic' AND m.deleted_at IS NULL AND NOT EXISTS (
-    SELECT FROM whence.memory_sources o
+    SELECT FROM whence.memory_all_sources o
     WHERE o.workspace_id = s.workspace_id AND o.memory_id = s.memory_id AND o.source <> s.source
       AND CASE o.role WHEN 'memory' THEN EXISTS (
         SELECT FROM whence.memories k

@@ -21,7 +21,7 @@ _HEADER: Final = struct.Struct("!iiiii").pack
 _LENGTH: Final = struct.Struct("!i").pack
 _EIGHT_BYTES: Final = struct.Struct("!iq").pack
 _TWO_BYTES: Final = struct.Struct("!ih").pack
-_REAL: Final = np.dtype([("length", ">i4"), ("value", ">f4")])
+_VECTOR: Final = struct.Struct("!ihh").pack
 _SIXTEEN: Final = _LENGTH(16)
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -120,19 +120,21 @@ class Smallints(Array):
     encode = staticmethod(_smallint)
 
 
-class Reals(Array):
-    """The components of vectors, one after the other."""
+def _halfvec(components: npt.NDArray[np.floating[Any]]) -> bytes:
+    halves = components.astype(">f2", copy=False).tobytes()
+    # How many there are, and a number that is not used.
+    return _VECTOR(4 + len(halves), len(halves) // 2, 0) + halves
 
-    type_name = "float4"
+
+class Halves(Array):
+    """Vectors as pgvector keeps them, two bytes a component."""
+
+    type_name = "halfvec"
+    encode = staticmethod(_halfvec)
 
     @classmethod
-    def of_vectors(cls, vectors: Sequence[npt.NDArray[np.float32]]) -> Self:
-        if not vectors:
-            return cls(0, None)
-        joined = np.concatenate(vectors)
-        data = np.empty(len(joined), _REAL)
-        data["length"], data["value"] = 4, joined
-        return cls(len(joined), data.tobytes())
+    def of(cls, values: Sequence[npt.NDArray[np.floating[Any]]]) -> Self:
+        return cls(len(values), b"".join(map(cls.encode, values)) if values else None)
 
 
 def of_one(statement: bytes) -> bytes:
@@ -157,11 +159,12 @@ class _ArrayDumper(Dumper):
 
 
 def _register(array: type[Array]) -> None:
-    info = psycopg.adapters.types[array.type_name]
-    array.element_oid = info.oid
-    members = {"oid": info.array_oid}
+    # A type of an extension has another number in each database; there Postgres goes by the statement.
+    info = psycopg.adapters.types.get(array.type_name)
+    array.element_oid = info.oid if info else 0
+    members = {"oid": info.array_oid if info else 0}
     psycopg.adapters.register_dumper(array, type(f"{array.__name__}Dumper", (_ArrayDumper,), members))
 
 
-for _array in (Texts, Byteas, Uuids, Times, Smallints, Reals):
+for _array in (Texts, Byteas, Uuids, Times, Smallints, Halves):
     _register(_array)

@@ -48,13 +48,12 @@ CREATE TYPE whence.remembered AS (
 	sanitised jsonb,
 	effect text,
 	embedder text,
-	vector_from integer,
-	vector_to integer,
 	support integer,
 	speaker text,
 	role text,
 	item jsonb,
-	ttl_s double precision
+	ttl_s double precision,
+	vector integer
 );
 
 ALTER TYPE whence.remembered OWNER TO whence_owner;
@@ -868,7 +867,7 @@ $$;
 
 ALTER FUNCTION whence.memories_with_words(in_workspace text, in_owner text, telling bigint[], together bigint[], words bigint[], weights real[], at_most bigint) OWNER TO whence_searcher;
 
-CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) RETURNS SETOF jsonb
+CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors public.halfvec[]) RETURNS SETOF jsonb
     LANGUAGE plpgsql
     AS $_$
 DECLARE
@@ -892,7 +891,7 @@ BEGIN
             ended := whence.session_touch(in_workspace, start, in_recorded_at, documents);
         END IF;
         IF jsonb_array_length(documents) > 1 THEN
-            done := whence.memory_remember_plain(in_workspace, start, in_recorded_at, documents, components);
+            done := whence.memory_remember_plain(in_workspace, start, in_recorded_at, documents, vectors);
             RETURN QUERY SELECT jsonb_build_object('place', place, 'ended', ended->place::text)
                 FROM unnest(done) place WHERE ended ? place::text;
             IF cardinality(done) = jsonb_array_length(documents) THEN
@@ -915,7 +914,7 @@ BEGIN
             IF told.embedder IS NOT NULL AND coalesce(came_of->>'status', 'stored') = 'stored' THEN
                 INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
                 VALUES (in_workspace, told.event_id, told.user_id, told.embedder,
-                    components[told.vector_from:told.vector_to]::halfvec);
+                    vectors[told.vector]);
             END IF;
         ELSE
             came_of := whence.memory_change(in_workspace, at_position, at, document);
@@ -930,7 +929,7 @@ BEGIN
     END LOOP;
 END $_$;
 
-ALTER FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) OWNER TO whence_owner;
+ALTER FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors public.halfvec[]) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.memory_change(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
@@ -1053,25 +1052,26 @@ END $$;
 
 ALTER FUNCTION whence.memory_remember(in_workspace text, m whence.remembered, at_position bigint) OWNER TO whence_owner;
 
-CREATE FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) RETURNS bigint[]
+CREATE FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors public.halfvec[]) RETURNS bigint[]
     LANGUAGE plpgsql
     AS $$
 DECLARE
     done bigint[];
 BEGIN
     WITH given AS MATERIALIZED (
-        SELECT r.*, start + r.place AS at_position, coalesce(r.recorded_at, in_recorded_at) AS at
+        SELECT r.*, start + r.place AS at_position, coalesce(r.recorded_at, in_recorded_at) AS at,
+            whence.teller_of(r.sources, r.confidence) AS teller
         FROM jsonb_populate_recordset(NULL::whence.remembered, documents) r
         WHERE r.effect = 'remember' AND r.conflict_key IS NULL AND r.run_id IS NULL
     ), stored AS (
         INSERT INTO whence.memories (
             workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
             interaction_id, world_id_context, body, body_hash, fact_subject, fact_predicate, fact_object, confidence,
-            importance, valid_at, recorded_at, sanitised, speaker, role
+            importance, valid_at, recorded_at, sanitised, speaker, role, teller
         )
         SELECT in_workspace, event_id, at_position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
             interaction_id, world_id_context, body, decode(body_hash, 'hex'), fact_subject, fact_predicate, fact_object,
-            confidence, importance, coalesce(valid_at, at), at, sanitised, speaker, role
+            confidence, importance, coalesce(valid_at, at), at, sanitised, speaker, role, teller
         FROM given
         ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
             WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
@@ -1087,18 +1087,18 @@ BEGIN
         )
         SELECT in_workspace, event_id, s->>'source', s->>'role', at_position, event_id, user_id, said_by, confidence, at,
             (s->>'byte_from')::integer, (s->>'byte_to')::integer
-        FROM plain, jsonb_array_elements(sources) s
+        FROM (SELECT * FROM plain WHERE teller IS NULL) p, jsonb_array_elements(p.sources) s
         ON CONFLICT DO NOTHING
     ), embedded AS (
         INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
-        SELECT in_workspace, event_id, user_id, embedder, components[vector_from:vector_to]::halfvec
+        SELECT in_workspace, event_id, user_id, embedder, vectors[vector]
         FROM plain WHERE embedder IS NOT NULL
     )
     SELECT coalesce(array_agg(p.place), '{}') INTO done FROM plain p;
     RETURN done;
 END $$;
 
-ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, components real[]) OWNER TO whence_owner;
+ALTER FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors public.halfvec[]) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.memory_remember_text(in_workspace text, m whence.remembered, at_position bigint) RETURNS jsonb
     LANGUAGE plpgsql
@@ -1106,6 +1106,7 @@ CREATE FUNCTION whence.memory_remember_text(in_workspace text, m whence.remember
 DECLARE
     in_owner constant text := coalesce(m.user_id, '');
     in_anchor constant text := CASE m.tier WHEN 'interaction' THEN m.interaction_id WHEN 'session' THEN m.session_id ELSE '' END;
+    in_teller constant text := whence.teller_of(m.sources, m.confidence);
     same uuid;
     fresh integer;
     ends timestamptz;
@@ -1165,13 +1166,13 @@ BEGIN
             workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
             interaction_id, run_id, world_id_context, body, body_hash, conflict_key, fact_subject, fact_predicate,
             fact_object, object_key, confidence, importance, valid_at, invalid_at, invalidated_at, invalidated_by,
-            recorded_at, sanitised, support, speaker, role
+            recorded_at, sanitised, support, speaker, role, teller
         ) VALUES (
             in_workspace, m.event_id, at_position, m.user_id, m.subject_id, m.said_by, m.agent, m.profile, m.tier, m.kind,
             m.session_id, m.interaction_id, m.run_id, m.world_id_context, m.body, decode(m.body_hash, 'hex'),
             m.conflict_key, m.fact_subject, m.fact_predicate, m.fact_object, m.object_key, m.confidence, m.importance,
             from_then, ends, ends_learnt, ends_by, m.recorded_at, m.sanitised, m.support, m.speaker,
-            m.role
+            m.role, in_teller
         )
         -- The same text without a key is told once. The row is named by touching it, because only this way is sure to
         -- find it by its index, whatever the table looked like when the plan was made.
@@ -1181,13 +1182,24 @@ BEGIN
             DO UPDATE SET told_count = o.told_count
         RETURNING nullif(o.memory_id, m.event_id) INTO same;
     END IF;
-    INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
-        confidence, told_at, byte_from, byte_to)
-    SELECT in_workspace, coalesce(same, m.event_id), s->>'source', s->>'role', at_position, m.event_id, m.user_id,
-        m.said_by, m.confidence, m.recorded_at, (s->>'byte_from')::integer, (s->>'byte_to')::integer
-    FROM jsonb_array_elements(m.sources) s ON CONFLICT DO NOTHING;
-    GET DIAGNOSTICS fresh = ROW_COUNT;
+    IF same IS NOT NULL OR in_teller IS NULL THEN
+        INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
+            confidence, told_at, byte_from, byte_to)
+        SELECT in_workspace, coalesce(same, m.event_id), s->>'source', s->>'role', at_position, m.event_id, m.user_id,
+            m.said_by, m.confidence, m.recorded_at, (s->>'byte_from')::integer, (s->>'byte_to')::integer
+        FROM jsonb_array_elements(m.sources) s
+        WHERE s->>'role' <> 'told' OR NOT EXISTS (
+            SELECT FROM whence.memories o
+            WHERE o.workspace_id = in_workspace AND o.memory_id = same AND o.teller = s->>'source'
+        )
+        ON CONFLICT DO NOTHING;
+        GET DIAGNOSTICS fresh = ROW_COUNT;
+    END IF;
     IF same IS NOT NULL THEN
+        INSERT INTO whence.memory_tellings (workspace_id, event_id, memory_id, position, user_id)
+        SELECT in_workspace, m.event_id, same, at_position, o.user_id FROM whence.memories o
+        WHERE o.workspace_id = in_workspace AND o.memory_id = same
+        ON CONFLICT DO NOTHING;
         UPDATE whence.memories o SET
             told_count = o.told_count + 1,
             -- Sources that do not know of each other: the chance that both are wrong. One that repeats itself adds nothing.
@@ -1236,18 +1248,15 @@ $$;
 
 ALTER FUNCTION whence.namespace_matches(namespace text[], match text, labels text[]) OWNER TO whence_owner;
 
-CREATE FUNCTION whence.note_telling() RETURNS trigger
+CREATE FUNCTION whence.no_such_key() RETURNS uuid
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    INSERT INTO whence.memory_tellings (workspace_id, event_id, memory_id, position, user_id)
-    SELECT NEW.workspace_id, NEW.event_id, NEW.memory_id, NEW.position, m.user_id FROM whence.memories m
-    WHERE m.workspace_id = NEW.workspace_id AND m.memory_id = NEW.memory_id
-    ON CONFLICT DO NOTHING;
-    RETURN NEW;
+    RAISE EXCEPTION 'the key of this subject is gone' USING
+        ERRCODE = '23503', CONSTRAINT = 'payloads_subject_key', TABLE = 'payloads', SCHEMA = 'whence';
 END $$;
 
-ALTER FUNCTION whence.note_telling() OWNER TO whence_owner;
+ALTER FUNCTION whence.no_such_key() OWNER TO whence_owner;
 
 CREATE FUNCTION whence.retention_remove(in_workspace text, ids uuid[]) RETURNS void
     LANGUAGE plpgsql
@@ -1356,6 +1365,14 @@ BEGIN
 END $_$;
 
 ALTER FUNCTION whence.subject_rows(in_workspace text, in_subject text, upto bigint, until timestamp with time zone) OWNER TO whence_owner;
+
+CREATE FUNCTION whence.teller_of(sources jsonb, confidence double precision) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CASE WHEN confidence IS NULL AND sources->0->>'role' = 'told' THEN sources->0->>'source' END;
+$$;
+
+ALTER FUNCTION whence.teller_of(sources jsonb, confidence double precision) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.thread_prefix(in_workspace text, in_user text) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -1906,6 +1923,7 @@ END) STORED NOT NULL,
     stripped_at timestamp with time zone,
     speaker text,
     role text,
+    teller text,
     CONSTRAINT memories_confidence_range CHECK (((confidence >= (0)::double precision) AND (confidence <= (1)::double precision))),
     CONSTRAINT memories_importance_range CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
     CONSTRAINT memories_kind_known CHECK ((kind = ANY (ARRAY['episodic'::text, 'semantic'::text, 'procedural'::text]))),
@@ -1935,33 +1953,7 @@ COMMENT ON COLUMN whence.memories.stripped_at IS 'When its content was disposed 
 
 COMMENT ON COLUMN whence.memories.speaker IS 'Whose words they are, as that person or thing is called; said_by is who sent them.';
 
-CREATE TABLE whence.memory_counts (
-    workspace_id text NOT NULL,
-    episodes bigint DEFAULT 0 NOT NULL
-);
-
-ALTER TABLE ONLY whence.memory_counts FORCE ROW LEVEL SECURITY;
-
-ALTER TABLE whence.memory_counts OWNER TO whence_owner;
-
-CREATE TABLE whence.memory_index (
-    workspace_id text NOT NULL,
-    memory_id uuid NOT NULL,
-    user_id text,
-    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
-    "position" bigint NOT NULL,
-    embedder text,
-    dimension integer GENERATED ALWAYS AS (public.vector_dims(embedding)) STORED,
-    embedding public.halfvec,
-    terms bigint[] NOT NULL
-);
-ALTER TABLE ONLY whence.memory_index ALTER COLUMN embedding SET STORAGE PLAIN;
-
-ALTER TABLE ONLY whence.memory_index FORCE ROW LEVEL SECURITY;
-
-ALTER TABLE whence.memory_index OWNER TO whence_owner;
-
-COMMENT ON COLUMN whence.memory_index.terms IS 'The words of its text, each a number that is its owner''s alone.';
+COMMENT ON COLUMN whence.memories.teller IS 'The source that told it first and did not say how sure it is: the run, the session or the user. Of every other source there is a row in memory_sources.';
 
 CREATE TABLE whence.memory_sources (
     workspace_id text NOT NULL,
@@ -1989,6 +1981,66 @@ COMMENT ON COLUMN whence.memory_sources.source IS 'What counts as one source: an
 COMMENT ON COLUMN whence.memory_sources.event_id IS 'The event that told it and named this source.';
 
 COMMENT ON COLUMN whence.memory_sources.byte_from IS 'Where in the source it is said, as UTF-8; NULL where nobody says.';
+
+CREATE VIEW whence.memory_all_sources WITH (security_invoker='true') AS
+ SELECT s.workspace_id,
+    s.memory_id,
+    s.source,
+    s.role,
+    s."position",
+    s.event_id,
+    s.user_id,
+    s.said_by,
+    s.confidence,
+    s.told_at,
+    s.byte_from,
+    s.byte_to
+   FROM whence.memory_sources s
+UNION ALL
+ SELECT m.workspace_id,
+    m.memory_id,
+    m.teller AS source,
+    'told'::text AS role,
+    m."position",
+    m.memory_id AS event_id,
+    m.user_id,
+    m.said_by,
+    NULL::double precision AS confidence,
+    m.recorded_at AS told_at,
+    NULL::integer AS byte_from,
+    NULL::integer AS byte_to
+   FROM whence.memories m
+  WHERE (m.teller IS NOT NULL);
+
+ALTER VIEW whence.memory_all_sources OWNER TO whence_owner;
+
+CREATE TABLE whence.memory_counts (
+    workspace_id text NOT NULL,
+    episodes bigint DEFAULT 0 NOT NULL
+);
+
+ALTER TABLE ONLY whence.memory_counts FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.memory_counts OWNER TO whence_owner;
+
+CREATE TABLE whence.memory_index (
+    workspace_id text NOT NULL,
+    memory_id uuid NOT NULL,
+    user_id text,
+    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
+    "position" bigint NOT NULL,
+    embedder text,
+    dimension integer GENERATED ALWAYS AS (public.vector_dims(embedding)) STORED,
+    embedding public.halfvec,
+    terms bigint[] NOT NULL
+);
+ALTER TABLE ONLY whence.memory_index ALTER COLUMN embedding SET STORAGE PLAIN;
+
+ALTER TABLE ONLY whence.memory_index FORCE ROW LEVEL SECURITY;
+
+ALTER TABLE whence.memory_index OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.memory_index.terms IS 'The words of its text, each a number that is its owner''s alone.';
 
 CREATE TABLE whence.memory_tellings (
     workspace_id text NOT NULL,
@@ -2029,6 +2081,8 @@ ALTER TABLE ONLY whence.payloads ALTER COLUMN ciphertext SET STORAGE EXTERNAL;
 ALTER TABLE ONLY whence.payloads FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.payloads OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.payloads.key_id IS 'Was among subject_keys when the payload was stored; goes with it.';
 
 CREATE TABLE whence.recall_hits (
     workspace_id text NOT NULL,
@@ -2136,7 +2190,7 @@ CREATE VIEW whence.retention_states WITH (security_invoker='true') AS
         CASE
             WHEN (m.deleted_at IS NOT NULL) THEN 'TOMBSTONED'::text
             WHEN (whence.is_held(m.workspace_id, m.memory_id) OR whence.is_derived_from(m.workspace_id, m.memory_id, '9223372036854775807'::bigint)) THEN 'REFERENCED'::text
-            WHEN ((EXISTS ( SELECT 1
+            WHEN ((m.teller IS NULL) AND (EXISTS ( SELECT 1
                FROM whence.memory_sources s
               WHERE ((s.workspace_id = m.workspace_id) AND (s.memory_id = m.memory_id)))) AND (NOT (EXISTS ( SELECT 1
                FROM whence.memory_sources s
@@ -2761,8 +2815,6 @@ CREATE TRIGGER memories_removed AFTER DELETE ON whence.memories FOR EACH ROW EXE
 
 CREATE TRIGGER memories_stripped AFTER UPDATE OF stripped_at ON whence.memories FOR EACH ROW WHEN ((new.stripped_at IS NOT NULL)) EXECUTE FUNCTION whence.leave_memory_index();
 
-CREATE TRIGGER memory_sources_telling BEFORE INSERT ON whence.memory_sources FOR EACH ROW WHEN ((new.event_id <> new.memory_id)) EXECUTE FUNCTION whence.note_telling();
-
 CREATE TRIGGER memory_vectors_replaced AFTER UPDATE OF embedding ON whence.memory_vectors FOR EACH ROW EXECUTE FUNCTION whence.follow_vector();
 
 CREATE TRIGGER threads_checkpoints AFTER DELETE ON whence.threads FOR EACH ROW EXECUTE FUNCTION whence.drop_checkpoints();
@@ -2775,9 +2827,6 @@ ALTER TABLE ONLY whence.conversations
 
 ALTER TABLE ONLY whence.graph_builds
     ADD CONSTRAINT graph_builds_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
-
-ALTER TABLE ONLY whence.payloads
-    ADD CONSTRAINT payloads_subject_key FOREIGN KEY (workspace_id, subject_id, key_id) REFERENCES whence.subject_keys(workspace_id, subject_id, key_id);
 
 ALTER TABLE ONLY whence.seal_tiles
     ADD CONSTRAINT seal_tiles_workspace FOREIGN KEY (workspace_id) REFERENCES whence.workspaces(workspace_id);
@@ -3155,6 +3204,12 @@ GRANT SELECT ON TABLE whence.library_migrations TO whence_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memories TO whence_workspace;
 GRANT SELECT ON TABLE whence.memories TO whence_app;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_sources TO whence_workspace;
+GRANT SELECT ON TABLE whence.memory_sources TO whence_app;
+
+GRANT SELECT ON TABLE whence.memory_all_sources TO whence_app;
+GRANT SELECT ON TABLE whence.memory_all_sources TO whence_workspace;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_counts TO whence_workspace;
 GRANT SELECT ON TABLE whence.memory_counts TO whence_app;
 
@@ -3171,9 +3226,6 @@ GRANT SELECT(owner) ON TABLE whence.memory_index TO whence_searcher;
 GRANT SELECT("position") ON TABLE whence.memory_index TO whence_searcher;
 
 GRANT SELECT(terms) ON TABLE whence.memory_index TO whence_searcher;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_sources TO whence_workspace;
-GRANT SELECT ON TABLE whence.memory_sources TO whence_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.memory_tellings TO whence_workspace;
 GRANT SELECT ON TABLE whence.memory_tellings TO whence_app;

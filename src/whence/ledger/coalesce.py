@@ -28,7 +28,7 @@ MAX_QUEUED_EVENTS = 10_000
 MAX_QUEUED_BYTES = 128 << 20
 LARGE_BATCH_EVENTS = 200
 SLICE_EVENTS = 100
-HALVED_WAITERS = 32
+HALVED_WAITERS = 6
 ENCODED_WAITERS = 64
 """So many small appends are encoded together as soon as they wait, while the database is busy with others."""
 GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QUEUED_EVENTS)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from psycopg.pq.abc import PGresult
 
 from whence.db import Tx
-from whence.db.arrays import Reals
+from whence.db.arrays import Halves
 from whence.db.queries import load
 from whence.db.trip import Statement, Values
 from whence.wire import Event
@@ -29,7 +29,7 @@ class Vector(msgspec.Struct, frozen=True, gc=False):
     """What a text is like, of unit length, and who says so."""
 
     embedder: str
-    components: npt.NDArray[np.float32]
+    components: npt.NDArray[np.floating[Any]]
 
 
 class Effect(msgspec.Struct, frozen=True, gc=False):
@@ -60,8 +60,8 @@ def effects_trip(effects: Placed, values: Values) -> list[tuple[Statement, Value
     """The statements that follow those of the events in one trip."""
     if not effects:
         return []
-    documents, components = _written(effects)
-    return [(_APPLY, {**values, "base": None, "documents": _JSONB + documents, "components": components.binary})]
+    documents, vectors = _written(effects)
+    return [(_APPLY, {**values, "base": None, "documents": _JSONB + documents, "vectors": vectors.binary})]
 
 
 def came_of_trip(result: PGresult) -> CameOf:
@@ -80,14 +80,14 @@ async def apply(
     """In the caller's transaction: after the `count` events that were just stored there, or at places past `base`.
 
     Without `now`, the documents say themselves when they were recorded."""
-    documents, components = _written(effects)
+    documents, vectors = _written(effects)
     values = {
         "workspace_id": workspace_id,
         "base": base,
         "count": count,
         "recorded_at": now,
         "documents": documents.decode(),
-        "components": components,
+        "vectors": vectors,
     }
     rows = await (await tx.execute(_SQL["apply_effects"], values)).fetchall()
     return _by_place(row[0] for row in rows)
@@ -97,18 +97,14 @@ def _by_place(rows: Any) -> CameOf:
     return {row["place"]: row for row in rows}
 
 
-def _written(effects: Placed) -> tuple[bytes, Reals]:
-    """The documents as they travel: each with its place, and with where its vector is among the components."""
+def _written(effects: Placed) -> tuple[bytes, Halves]:
+    """The documents as they travel: each with its place, and with that of its vector among the vectors."""
     documents: list[bytes] = []
-    vectors: list[npt.NDArray[np.float32]] = []
-    start = 0
+    vectors: list[npt.NDArray[np.floating[Any]]] = []
     for place, effect in effects:
         beside = b""
         if effect.vector is not None:
-            end = start + len(effect.vector.components)
-            embedder = msgspec.json.encode(effect.vector.embedder)
-            beside = b'"embedder":%b,"vector_from":%d,"vector_to":%d,' % (embedder, start + 1, end)
             vectors.append(effect.vector.components)
-            start = end
+            beside = b'"embedder":%b,"vector":%d,' % (msgspec.json.encode(effect.vector.embedder), len(vectors))
         documents.append(b'{"place":%d,%b%b' % (place, beside, effect.document[1:]))
-    return b"[" + b",".join(documents) + b"]", Reals.of_vectors(vectors)
+    return b"[" + b",".join(documents) + b"]", Halves.of(vectors)

@@ -33,9 +33,13 @@ WITH head AS (
 SELECT last_position FROM head;
 
 -- name: append_payloads
--- Follows `append` in its transaction, so the head has moved past these events already.
+-- Follows `append` in its transaction, so the head has moved past these events already, and whoever removes a key waits
+-- for it or has ended: a key that is seen here is there when this is committed.
 INSERT INTO whence.payloads (workspace_id, global_position, user_id, subject_id, key_id, ciphertext)
-SELECT head.workspace_id, head.last_position - %(count)s::bigint + place, user_id, subject_id, key_id, ciphertext
+SELECT head.workspace_id, head.last_position - %(count)s::bigint + place, user_id, subject_id, coalesce((
+    SELECT k.key_id FROM whence.subject_keys k
+    WHERE k.workspace_id = %(workspace_id)s AND k.subject_id = t.subject_id AND k.key_id = t.key_id
+), whence.no_such_key()), ciphertext
 FROM whence.workspace_heads head, unnest(
     %(user_id)b::text[], %(payload_subject)b::text[], %(payload_key)b::uuid[], %(ciphertext)b::bytea[]
 ) WITH ORDINALITY AS t (user_id, subject_id, key_id, ciphertext, place)
@@ -45,7 +49,7 @@ WHERE head.workspace_id = %(workspace_id)s AND ciphertext IS NOT NULL;
 -- Follows `append` in its transaction. What the documents say is done; a row for each that is not simply stored.
 SELECT whence.memory_apply(
     %(workspace_id)s, %(base)s::bigint, %(count)s::bigint, %(recorded_at)s::timestamptz, %(documents)s::jsonb,
-    %(components)b::real[]
+    %(vectors)b::halfvec[]
 );
 
 -- name: stored_before

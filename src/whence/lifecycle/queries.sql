@@ -64,7 +64,7 @@ SELECT m.memory_id, m.tier, m.kind, m.subject_id, whence.is_held(m.workspace_id,
 -- tier, the last ones first; whether it says the same; and by which sources, as many as make a difference. What a close
 -- has removed is there until it is disposed of, and counts; what somebody forgot does not.
 SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid_at, ARRAY(
-    SELECT c.role || ' ' || c.source FROM whence.memory_sources c
+    SELECT c.role || ' ' || c.source FROM whence.memory_all_sources c
     WHERE c.workspace_id = %(workspace_id)s AND c.memory_id = o.memory_id LIMIT %(sources)s::bigint
 )
 FROM (SELECT m.* {rows_of_stretch}) m
@@ -507,14 +507,14 @@ SELECT s.at_position, s.event_id FROM whence.subject_events(%(workspace_id)s, %(
 ORDER BY s.at_position;
 
 -- name: export_memories
-SELECT ((to_jsonb(m) - ARRAY['workspace_id', 'owner', 'anchor', 'body_hash', 'object_key'])
+SELECT ((to_jsonb(m) - ARRAY['workspace_id', 'owner', 'anchor', 'body_hash', 'object_key', 'teller'])
     || jsonb_build_object(
         'location', (
             SELECT c.location FROM whence.resource_chunks c
             WHERE c.workspace_id = m.workspace_id AND c.memory_id = m.memory_id),
         'sources', (
             SELECT coalesce(jsonb_agg(to_jsonb(s) - ARRAY['workspace_id', 'memory_id'] ORDER BY s.position, s.source), '[]')
-            FROM whence.memory_sources s WHERE s.workspace_id = m.workspace_id AND s.memory_id = m.memory_id),
+            FROM whence.memory_all_sources s WHERE s.workspace_id = m.workspace_id AND s.memory_id = m.memory_id),
         'recalls', (
             SELECT coalesce(jsonb_agg(h.recall_id ORDER BY h.recall_id), '[]')
             FROM whence.recall_hits h WHERE h.workspace_id = m.workspace_id AND h.memory_id = m.memory_id)))::text

@@ -149,13 +149,14 @@ class Memory:
         look = await self._look(principal.scope, requests)
         # A model that takes its time is asked once.
         size = PART_MEMORIES if self.embedder.is_quick else len(requests)
+        if len(requests) <= size:
+            return await self._items(principal, await self._tell(principal, requests, look))
         told: list[_Told] = []
         try:
             for start in range(0, len(requests), size):
-                if told:
-                    # The database gets what was told before; this part is made ready meanwhile.
-                    await asyncio.sleep(0)
                 told.append(await self._tell(principal, requests[start : start + size], look))
+                # The database gets what was told; the next part is made ready meanwhile.
+                await asyncio.sleep(0)
         finally:
             await asyncio.gather(*(each.outcomes for each in told), return_exceptions=True)
         return [item for each in told for item in await self._items(principal, each)]

@@ -101,13 +101,22 @@ _VALUES = tuple(
 """Of which the first group is the secret."""
 
 
-_LONG = re.compile(r"[\w.:~+/=%-]{16}")
-"""What every token has and most sentences have not."""
+_LONG_CHARACTERS = 16
+_LONG = re.compile(rf"[\w.:~+/=%-]{{{_LONG_CHARACTERS}}}")
+"""What every token and every such value has, and most sentences have not."""
 
 
 def api_keys(text: str) -> Iterator[Span]:
-    long = _LONG.search(text) is not None
-    for marks, form in _TOKENS if long else ():
+    # Words are quicker to measure than such a run is to find.
+    if max(map(len, text.split()), default=0) >= _LONG_CHARACTERS and _LONG.search(text):
+        yield from _tokens(text)
+        yield from _authorizations(text)
+    yield from _service_accounts(text)
+    yield from _assignments(text)
+
+
+def _tokens(text: str) -> Iterator[Span]:
+    for marks, form in _TOKENS:
         if any(mark in text for mark in marks):
             for match in form.finditer(text):
                 if _is_random(match[0]):
@@ -117,10 +126,6 @@ def api_keys(text: str) -> Iterator[Span]:
             for match in form.finditer(text):
                 if _is_random(match[1]) and not match[1].islower():  # A hash has small letters only.
                     yield match.span(1)
-    yield from _service_accounts(text)
-    if long:
-        yield from _authorizations(text)
-    yield from _assignments(text)
 
 
 def _is_random(token: str) -> bool:
@@ -205,8 +210,7 @@ def _authorizations(text: str) -> Iterator[Span]:
 
 
 def _assignments(text: str) -> Iterator[Span]:
-    small = text.lower()
-    named = any(name in small for name in _NAMES) and _SAYS.search(text)
+    named = any(map(text.lower().__contains__, _NAMES)) and _SAYS.search(text)
     for match in _ASSIGNED.finditer(text) if named else ():
         name = match[0][: match.start(1) - match.start()]
         value = _value(match[1])
@@ -215,7 +219,7 @@ def _assignments(text: str) -> Iterator[Span]:
         before = text[max(0, match.start() - _REACH) : match.start()]
         if not called and not _NOT_SECRET.search(before) and _looks_made(value, enough):
             yield match.start(1), match.start(1) + len(value)
-    for match in _FLAG.finditer(text) if any(mark in text for mark in _FLAGS) else ():
+    for match in _FLAG.finditer(text) if any(map(text.__contains__, _FLAGS)) else ():
         value = _value(match[1])
         if _looks_made(value, _MIN_PASSWORD_CHARACTERS):
             yield match.start(1), match.start(1) + len(value)

@@ -92,11 +92,14 @@ def emails(text: str) -> Iterator[Span]:
             address = text[max(0, start - 3) : start] == "://"
             if start < match.end() - len(domain) - 1 and not address and local != "git" and _is_domain(domain):
                 yield start, match.end()
-    for match in _SPELLED.finditer(text) if _SPELLING.search(text) else ():
-        yield match.span()
+    if any(map(text.__contains__, _SPELLING_SIGNS)) and _SPELLING.search(text):
+        for match in _SPELLED.finditer(text):
+            yield match.span()
 
 
 _SPELLING = re.compile(r"[\[({] ?(?:at|arroba) ?[\])}]|&#64;|%40", re.IGNORECASE)
+_SPELLING_SIGNS = ("(", "[", "{", "&", "%")
+"""With which one of these begins."""
 
 
 def _is_domain(domain: str) -> bool:

@@ -137,7 +137,7 @@ SELECT s.source, s.role, s.event_id, s.position, s.said_by, s.confidence, s.told
     WHERE s.byte_from IS NOT NULL AND s.role = 'memory' AND m.workspace_id = s.workspace_id
       AND m.memory_id = s.source::uuid AND m.deleted_at IS NULL AND m.body <> '' AND {seen}
 )
-FROM whence.memory_sources s
+FROM whence.memory_all_sources s
 WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = %(memory_id)s
 ORDER BY s.position, s.role, s.source LIMIT %(limit)s::bigint;
 
@@ -338,9 +338,8 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[])
 
 -- name: replace_vectors
 -- In place, so that no memory is without a vector meanwhile; what is gone stays gone.
-UPDATE whence.memory_vectors v SET embedder = %(embedder)s, embedding = (%(components)s::real[])[
-    (t.place::integer - 1) * %(size)s::integer + 1 : t.place::integer * %(size)s::integer]::halfvec
-FROM unnest(%(ids)s::uuid[]) WITH ORDINALITY t (memory_id, place)
+UPDATE whence.memory_vectors v SET embedder = %(embedder)s, embedding = t.embedding
+FROM unnest(%(ids)s::uuid[], %(vectors)b::halfvec[]) t (memory_id, embedding)
 WHERE v.workspace_id = %(workspace_id)s AND v.memory_id = t.memory_id AND v.embedder <> ALL (%(kept)s::text[]);
 
 -- name: vectors_as_they_are

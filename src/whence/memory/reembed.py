@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from whence.clock import Clock
 from whence.db import Database, Scope
-from whence.db.arrays import Reals
+from whence.db.arrays import Halves
 from whence.db.queries import load
 from whence.memory import Memory
 from whence.memory.writing import GIVEN_EMBEDDER
@@ -77,8 +77,7 @@ class Reembedding:
         made = {
             "ids": [memory_id for memory_id, _ in rows],
             "embedder": vectors[0].embedder,
-            "components": Reals.of_vectors([vector.components for vector in vectors]),
-            "size": len(vectors[0].components),
+            "vectors": Halves.of([vector.components for vector in vectors]),
         }
         async with self._database.transaction(scope) as tx:
             await tx.execute(_SQL["replace_vectors"], {**values, **made})

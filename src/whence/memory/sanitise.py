@@ -79,13 +79,16 @@ class Sanitised(NamedTuple):
 
 def sanitise(text: str, rules: Mapping[Category, Rule]) -> Sanitised:
     """The text with a mark such as `[email]` for each finding. A category without a rule is replaced."""
+    findings = findings_in(text, rules)
+    if not findings:
+        return Sanitised(text, {}, ())
     counts: Counter[Category] = Counter()
     for _ in range(MAX_PASSES):
+        counts.update(finding.category for finding in findings)
+        text = _replaced(text, findings)
         findings = findings_in(text, rules)
         if not findings:
             break
-        counts.update(finding.category for finding in findings)
-        text = _replaced(text, findings)
     return _told(text, counts, rules)
 
 

@@ -97,7 +97,7 @@ class Draft(NamedTuple):
     sanitised: dict[str, int]
     changed: frozenset[str]
     """The fields that something was taken out of: what was said there is not known any more."""
-    vector: npt.NDArray[np.float32] | None
+    vector: npt.NDArray[np.float16] | None
 
 
 def draft(principal: Principal, request: Remember, profiles: Profiles, named: str | None = None) -> Draft:
@@ -191,7 +191,7 @@ def event_of(
         world_id_context=request.world_id_context,
     )
     written = _encode(document)
-    given = b"" if drafted.vector is None else b'"embedding":%b,' % _encode(_halves(drafted.vector))
+    given = b"" if drafted.vector is None else b'"embedding":%b,' % _encode(drafted.vector.tobytes())
     payload = b'{%b"memory":%b}' % (given, written)
     return OwnEvent(event, payload, Effect(written, drafted.event_id, vector), is_canonical=True)
 
@@ -206,12 +206,7 @@ def vector_in(payload: dict[str, Any]) -> Vector | None:
     given: bytes | None = payload.get("embedding") and msgspec.convert(payload["embedding"], bytes, strict=False)
     if given is None:
         return None
-    return Vector(GIVEN_EMBEDDER, np.frombuffer(given, ">f2").astype(np.float32))
-
-
-def _halves(vector: npt.NDArray[np.float32]) -> bytes:
-    """As the database keeps them: two bytes each."""
-    return vector.astype(">f2").tobytes()
+    return Vector(GIVEN_EMBEDDER, np.frombuffer(given, ">f2"))
 
 
 def normal(text: str) -> str:
@@ -328,7 +323,8 @@ def _check_numbers(request: Remember) -> None:
         raise refused("derived_from", "a memory cannot come from itself")
 
 
-def unit_given(embedding: tuple[float, ...]) -> npt.NDArray[np.float32]:
+def unit_given(embedding: tuple[float, ...]) -> npt.NDArray[np.float16]:
+    """Of length one, rounded as it is kept, two bytes a component: a rebuild from what is kept finds the same."""
     if not 1 <= len(embedding) <= MAX_EMBEDDING_COMPONENTS:
         raise refused("embedding", f"from 1 to {MAX_EMBEDDING_COMPONENTS:,} numbers")
     # As numbers in memory first: numpy takes three times as long for a list.
@@ -336,8 +332,7 @@ def unit_given(embedding: tuple[float, ...]) -> npt.NDArray[np.float32]:
     length = math.sqrt(vector @ vector)
     if not math.isfinite(length) or length == 0:
         raise refused("embedding", "must be finite and not all zero")
-    # Rounded here as it is kept, so that a rebuild from what is kept finds the same.
-    return (vector / length).astype(">f2").astype(np.float32)
+    return (vector / length).astype(">f2")
 
 
 class _Cleaner:
@@ -367,7 +362,7 @@ def check_name(field: str, text: str, limit: int) -> None:
         raise refused(field, problem)
     if BETWEEN in text:
         raise refused(field, "must not contain the control character U+001F")
-    if not any(_is_seen(sign) and not sign.isspace() for sign in text):
+    if not text[0].isalnum() and not any(_is_seen(sign) and not sign.isspace() for sign in text):
         raise refused(field, "must not be blank")
 
 

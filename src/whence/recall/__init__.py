@@ -275,7 +275,7 @@ class Recaller:
             if self.built_in.name not in vectors:
                 vectors[self.built_in.name] = unit_of(self.built_in.embed([text])[0])
         if asked.embedding is not None:
-            vectors[GIVEN_EMBEDDER] = unit_given(asked.embedding)
+            vectors[GIVEN_EMBEDDER] = unit_given(asked.embedding).astype(np.float32)
         times = times_in(text, asked.as_of or now) if text else None
         return Asked(
             words,
