@@ -867,14 +867,11 @@ $$;
 
 ALTER FUNCTION whence.memories_with_words(in_workspace text, in_owner text, telling bigint[], together bigint[], words bigint[], weights real[], at_most bigint) OWNER TO whence_searcher;
 
-CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors public.halfvec[]) RETURNS SETOF jsonb
+CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors public.halfvec[], in_order boolean) RETURNS SETOF jsonb
     LANGUAGE plpgsql
     AS $_$
 DECLARE
     start bigint := base;
-    -- A rule that is set or dropped among them guards what comes after it, and a session that is closed goes on as
-    -- another, so then their order matters.
-    in_order constant boolean := documents @? '$[*].effect ? (@ == "set_rule" || @ == "drop_rule" || @ == "close_session")';
     done bigint[] := '{}';
     ended jsonb := '{}';
     document jsonb;
@@ -929,7 +926,7 @@ BEGIN
     END LOOP;
 END $_$;
 
-ALTER FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors public.halfvec[]) OWNER TO whence_owner;
+ALTER FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors public.halfvec[], in_order boolean) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.memory_change(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
@@ -2058,7 +2055,6 @@ CREATE TABLE whence.memory_vectors (
     workspace_id text NOT NULL,
     memory_id uuid NOT NULL,
     user_id text,
-    owner text GENERATED ALWAYS AS (COALESCE(user_id, ''::text)) STORED NOT NULL,
     embedder text NOT NULL,
     embedding public.halfvec NOT NULL
 );
@@ -2739,7 +2735,7 @@ CREATE INDEX memories_in_order ON whence.memories USING btree (owner, workspace_
 
 CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, conflict_key) WHERE ((conflict_key IS NOT NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
 
-CREATE UNIQUE INDEX memories_same_text ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, body_hash) WHERE ((kind <> 'episodic'::text) AND (conflict_key IS NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
+CREATE UNIQUE INDEX memories_same_text ON whence.memories USING btree (body_hash, workspace_id, owner, agent, tier, anchor, kind) WHERE ((kind <> 'episodic'::text) AND (conflict_key IS NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
 
 CREATE INDEX memories_told_before ON whence.memories USING btree (body_hash, workspace_id) WHERE ((kind = 'semantic'::text) AND (tier <> 'persistent'::text) AND (conflict_key IS NULL));
 

@@ -23,6 +23,10 @@ _SQL = load("whence.ledger")
 _APPLY = Statement("apply_effects", _SQL["apply_effects"])
 # How Postgres marks the one form of jsonb that it sends and takes.
 _JSONB = b"\x01"
+# What others depend on that are applied with it: a rule guards what comes after it, a session that has ended goes on as
+# another. Quotes in a text are escaped, so no text holds one of these. An object in an item may, and is then applied in
+# order, as any could be.
+_ORDERED = (b'"effect":"set_rule"', b'"effect":"drop_rule"', b'"effect":"close_session"')
 
 
 class Vector(msgspec.Struct, frozen=True, gc=False):
@@ -61,7 +65,14 @@ def effects_trip(effects: Placed, values: Values) -> list[tuple[Statement, Value
     if not effects:
         return []
     documents, vectors = _written(effects)
-    return [(_APPLY, {**values, "base": None, "documents": _JSONB + documents, "vectors": vectors.binary})]
+    given: Values = {
+        **values,
+        "base": None,
+        "documents": _JSONB + documents,
+        "vectors": vectors.binary,
+        "in_order": b"\x01" if _is_ordered(documents) else b"\x00",
+    }
+    return [(_APPLY, given)]
 
 
 def came_of_trip(result: PGresult) -> CameOf:
@@ -88,6 +99,7 @@ async def apply(
         "recorded_at": now,
         "documents": documents.decode(),
         "vectors": vectors,
+        "in_order": _is_ordered(documents),
     }
     rows = await (await tx.execute(_SQL["apply_effects"], values)).fetchall()
     return _by_place(row[0] for row in rows)
@@ -95,6 +107,10 @@ async def apply(
 
 def _by_place(rows: Any) -> CameOf:
     return {row["place"]: row for row in rows}
+
+
+def _is_ordered(documents: bytes) -> bool:
+    return any(mark in documents for mark in _ORDERED)
 
 
 def _written(effects: Placed) -> tuple[bytes, Halves]:

@@ -49,7 +49,7 @@ WHERE head.workspace_id = %(workspace_id)s AND ciphertext IS NOT NULL;
 -- Follows `append` in its transaction. What the documents say is done; a row for each that is not simply stored.
 SELECT whence.memory_apply(
     %(workspace_id)s, %(base)s::bigint, %(count)s::bigint, %(recorded_at)s::timestamptz, %(documents)s::jsonb,
-    %(vectors)b::halfvec[]
+    %(vectors)b::halfvec[], %(in_order)b::boolean
 );
 
 -- name: stored_before

@@ -89,14 +89,13 @@ BEGIN
     RETURN done;
 END $$;
 
-CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors halfvec[]) RETURNS SETOF jsonb
+-- `in_order`: a rule that is set or dropped among the documents guards what comes after it, or a session that is closed goes
+-- on as another.
+CREATE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors halfvec[], in_order boolean) RETURNS SETOF jsonb
     LANGUAGE plpgsql
     AS $_$
 DECLARE
     start bigint := base;
-    -- A rule that is set or dropped among them guards what comes after it, and a session that is closed goes on as
-    -- another, so then their order matters.
-    in_order constant boolean := documents @? '$[*].effect ? (@ == "set_rule" || @ == "drop_rule" || @ == "close_session")';
     done bigint[] := '{}';
     ended jsonb := '{}';
     document jsonb;
