@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,9 +16,10 @@ from whence.db import embedded
 from whence.errors import NotFound, Unavailable
 from whence.identity import Principal
 from whence.ledger import Ledger
+from whence.ledger.payloads import canonical
 from whence.recall.behind import MAX_BEHIND
 from whence.settings import Settings
-from whence.wire import Recall
+from whence.wire import Recall, RecallFilters
 
 
 def lost(app: App) -> float:
@@ -34,6 +36,24 @@ async def test_what_was_answered_is_recorded_when_the_app_closes(
     for answer, each in zip(answers, asked, strict=True):
         assert (await app.recaller.recalled(ann.scope, answer.recall_id)).asked == each
     assert lost(closing) == 0
+
+
+async def test_what_is_recorded_is_in_the_form_that_its_commitment_is_made_of(app: App, ann: Principal) -> None:
+    """Whoever checks a commitment brings the payload into this form first."""
+    await app.memory.remember(ann, told('The café\'s cat, said "Ann"', session_id="s1", embedding=(0.1, -2e-17, 1e16)))
+    asked = Recall(
+        query='the "cat" \u2028 \U0001f408',
+        embedding=(1.0, -0.0, 1 / 3),
+        as_of=datetime(2099, 5, 17, 1, 2, 3, 4, tzinfo=UTC),
+        sessions=("s1", "s0"),
+        max_tokens=10**7,
+        filters=RecallFilters(speaker=None),
+    )
+    answer = await app.recaller.recall(ann, asked)
+    assert answer.hits
+    await app.behind.settled()
+    payload = await app.ledger.payload(ann.scope, answer.recall_id)
+    assert canonical(payload) == payload
 
 
 async def test_who_asks_for_it_right_after_waits_until_it_is_there(app: App, ann: Principal) -> None:

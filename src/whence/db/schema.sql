@@ -1926,7 +1926,8 @@ END) STORED NOT NULL,
     CONSTRAINT memories_kind_known CHECK ((kind = ANY (ARRAY['episodic'::text, 'semantic'::text, 'procedural'::text]))),
     CONSTRAINT memories_role_known CHECK ((role = ANY (ARRAY['user'::text, 'assistant'::text, 'tool'::text, 'document'::text]))),
     CONSTRAINT memories_tier_known CHECK ((tier = ANY (ARRAY['interaction'::text, 'session'::text, 'persistent'::text])))
-);
+)
+WITH (fillfactor='85');
 
 ALTER TABLE ONLY whence.memories FORCE ROW LEVEL SECURITY;
 

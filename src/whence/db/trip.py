@@ -46,6 +46,8 @@ class Statement:
 
 def rows_of(result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
     """What a statement gave, as psycopg reads it."""
+    if result.ntuples == 0:
+        return []
     transformer = Transformer()
     transformer.set_pgresult(result)
     return transformer.load_rows(0, result.ntuples, tuple)

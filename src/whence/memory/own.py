@@ -18,7 +18,7 @@ from whence.memory.sanitise import sanitise_json
 from whence.memory.writing import check_clean, check_name, refused
 from whence.wire import Event
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Own:
@@ -87,10 +87,13 @@ class Own:
         return outcome
 
 
-def own_event(event: Event, document: dict[str, Any], beside: dict[str, Any] | None = None) -> OwnEvent:
+def own_event(
+    event: Event, document: dict[str, Any], beside: dict[str, Any] | None = None, is_canonical: bool = False
+) -> OwnEvent:
+    """`is_canonical`: no part of it was written by somebody else, so that all of it is in order."""
     written = _encode({name: value for name, value in document.items() if value is not None})
     payload = _encode({"memory": msgspec.Raw(written), **(beside or {})})
-    return OwnEvent(event, payload, Effect(written, event.event_id))
+    return OwnEvent(event, payload, Effect(written, event.event_id), is_canonical)
 
 
 def not_stored(outcome: Outcome) -> InvalidInput:

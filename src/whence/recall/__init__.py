@@ -365,7 +365,7 @@ class Recaller:
         )
         scores = [RecalledHit(hit.memory_id, hit.score, hit.parts, hit.rerank) for hit in shown.hits]
         by = {} if shown.reranker is None else {"reranker": shown.reranker}
-        recalled = own_event(event, document, {"asked": asked, "hits": scores, **by})
+        recalled = own_event(event, document, {"asked": asked, "hits": scores, **by}, is_canonical=True)
         await self._behind.record(principal.workspace_id, recalled)
 
     async def recalled(self, scope: Scope, recall_id: UUID) -> RecallRecord:

@@ -89,10 +89,11 @@ def score(
     compared = signals if chosen is None else signals[:, chosen]
     if compared.shape[1] == 0:
         return Scored(np.zeros(total, np.float32), {}, np.zeros(total, np.bool_))
-    mean = compared.mean(axis=1, keepdims=True)
+    mean = np.add.reduce(compared, axis=1, keepdims=True) / compared.shape[1]
     apart = compared - mean
     spread = np.sqrt(np.einsum("ij,ij->i", apart, apart)[:, None] / compared.shape[1])
-    weights = _weights(asked, wanted, float(np.mean([each.mean_words for each in corpora if len(each)])))
+    lengths = [each.mean_words for each in corpora if len(each)]
+    weights = _weights(asked, wanted, sum(lengths) / len(lengths))
     weights = np.divide(weights, spread, out=np.zeros_like(spread), where=spread > 1e-6)
     weighed = (apart if chosen is None else signals - mean) * weights
     parts: dict[Channel, Floats] = {}
