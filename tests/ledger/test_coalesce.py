@@ -17,8 +17,9 @@ from whence.db import Database
 from whence.errors import NotFound, Overloaded, Unavailable
 from whence.ledger import coalesce
 from whence.ledger.append import Entry
-from whence.ledger.coalesce import ENCODED_WAITERS, LARGE_BATCH_EVENTS, Coalescer
+from whence.ledger.coalesce import ENCODED_WAITERS, HALVED_EFFECTS, LARGE_BATCH_EVENTS, Coalescer
 from whence.ledger.effects import OwnEvent
+from whence.wire import Remember
 
 
 def commits(app: App) -> float:
@@ -276,3 +277,18 @@ async def test_what_is_to_be_stored_together_is_stored_or_refused_as_a_whole(app
 def test_groups_are_halved_beside_what_is_to_be_stored_together(marks: str, middle: int | None) -> None:
     named = {mark: uuid.uuid4() for mark in set(marks) - {"."}}
     assert coalesce._middle([Entry(event(), together=named.get(mark)) for mark in marks]) == middle
+
+
+async def test_memories_that_come_together_go_in_halves_and_events_as_one(app: App, workspace: Workspace) -> None:
+    """One half is made ready while the other is stored; to make an event ready takes too little time for that."""
+    ann = workspace.user("ann")
+    told = [
+        Remember(agent="gateway", tier="persistent", kind="semantic", text=f"note {number}")
+        for number in range(HALVED_EFFECTS + 1)
+    ]
+    await app.memory.remember(ann, told.pop())  # The key of the subject is known from here on.
+    before = commits(app)
+    await asyncio.gather(*(app.memory.remember(ann, each) for each in told))
+    assert commits(app) - before == 2
+    await asyncio.gather(*(app.ledger.append(ann, [event()]) for _ in range(HALVED_EFFECTS)))
+    assert commits(app) - before == 3

@@ -28,7 +28,10 @@ MAX_QUEUED_EVENTS = 10_000
 MAX_QUEUED_BYTES = 128 << 20
 LARGE_BATCH_EVENTS = 200
 SLICE_EVENTS = 100
-HALVED_WAITERS = 6
+HALVED_WAITERS = 32
+HALVED_EFFECTS = 6
+"""The same of events that do something, such as memories: to make one ready takes about as long as to store it, and to
+make others ready meanwhile is worth a commit more."""
 ENCODED_WAITERS = 64
 """So many small appends are encoded together as soon as they wait, while the database is busy with others."""
 GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QUEUED_EVENTS)
@@ -109,7 +112,9 @@ class _Lane:
         Many that wait for an idle lane are clients that one commit has answered together. Of them the first group takes
         half: from then on the halves take turns, one here and one in the database.
         """
-        share = len(self.small) if self.busy or len(self.small) < HALVED_WAITERS else len(self.small) // 2
+        count = len(self.small)
+        halved = HALVED_EFFECTS if count and self.small[0].entries[0].effect is not None else HALVED_WAITERS
+        share = count if self.busy or count < halved else count // 2
         group, self.small = _Group(self.small[:share], self.encoded), self.small[share:]
         self.encoded, self.unencoded = [], len(self.small)
         if self.large:
