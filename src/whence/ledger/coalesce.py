@@ -156,6 +156,10 @@ class Coalescer:
     async def put(self, workspace_id: str, entries: Sequence[Entry]) -> asyncio.Future[list[Outcome]]:
         """Returns when they have their turn, which is after those that were put before; what it returns is done when
         they are committed."""
+        if not entries:
+            nothing: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+            nothing.set_result([])
+            return nothing
         size = sum(len(entry.ciphertext or b"") for entry in entries)
         block = await _encode_in_slices(entries) if len(entries) >= LARGE_BATCH_EVENTS else None
         lane = self._lanes.get(workspace_id)
@@ -164,9 +168,6 @@ class Coalescer:
         if lane.queued_events + len(entries) > MAX_QUEUED_EVENTS or lane.queued_bytes + size > MAX_QUEUED_BYTES:
             raise Overloaded("too many events are waiting to be stored; try again in a second")
         waiting = _Waiting(entries, size, asyncio.get_running_loop().create_future(), block)
-        if not entries:
-            waiting.outcomes.set_result([])
-            return waiting.outcomes
         lane.put(waiting)
         if lane.worker is None:
             lane.worker = asyncio.create_task(self._work(workspace_id, lane))
