@@ -14,8 +14,9 @@ from conftest import Workspace
 from samples import event
 from whence.app import App
 from whence.db import Scope
-from whence.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
+from whence.errors import Conflict, Forbidden, InvalidInput, NotFound, Overloaded, Unavailable
 from whence.graph import Bounds
+from whence.ledger import coalesce
 from whence.ledger.payloads import canonical
 from whence.memory import _SQL, MAX_HISTORY, PART_MEMORIES
 from whence.memory.profiles import Profiles
@@ -701,11 +702,11 @@ async def test_a_batch_whose_later_part_fails_can_be_sent_again(
     requests = [note(f"note {number}", memory_id=uuid.uuid4(), kind="episodic") for number in range(2 * PART_MEMORIES)]
     put, puts = app.ledger.put, list[int]()
 
-    async def fail_second(workspace_id: str, events: Any) -> Any:
+    async def fail_second(workspace_id: str, events: Any, parts: Any) -> Any:
         puts.append(len(events))
         if len(puts) == 2:
             raise Unavailable("the database does not answer")
-        return await put(workspace_id, events)
+        return await put(workspace_id, events, parts)
 
     monkeypatch.setattr(app.ledger, "put", fail_second)
     with pytest.raises(Unavailable):
@@ -714,6 +715,75 @@ async def test_a_batch_whose_later_part_fails_can_be_sent_again(
     items = await app.memory.remember_all(ann, requests)
     assert all(item.remembered for item in items)
     assert len(await current(app, workspace)) == 2 * PART_MEMORIES
+
+
+async def test_a_batch_whose_first_part_fails_is_stored_in_its_order_when_it_is_sent_again(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what it says first would come last, and hold."""
+    ann = workspace.user("ann")
+    requests = [note(f"note {number}", memory_id=uuid.uuid4()) for number in range(3 * PART_MEMORIES)]
+    requests[3], requests[-3] = (lives(where, memory_id=uuid.uuid4()) for where in ("Rome", "Oslo"))
+    store, stores = app.ledger._coalescer._store, list[int]()
+
+    async def fail_first(workspace_id: str, entries: Any, encoded: Any = None) -> Any:
+        stores.append(len(entries))
+        if len(stores) == 1:
+            await asyncio.sleep(0.05)  # The other parts are put meanwhile.
+            raise Unavailable("the database does not answer")
+        return await store(workspace_id, entries, encoded)
+
+    monkeypatch.setattr(app.ledger._coalescer, "_store", fail_first)
+    with pytest.raises(Unavailable):
+        await app.memory.remember_all(ann, requests)
+    assert await current(app, workspace) == []
+    items = await app.memory.remember_all(ann, requests)
+    positions = [item.remembered.position for item in items if item.remembered]
+    assert positions == list(range(1, len(requests) + 1))
+    assert [kept.text for kept in await current(app, workspace, subject="Ann")] == ["Ann lives in Oslo"]
+
+
+async def test_there_is_room_for_all_of_a_batch_or_for_none(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coalesce, "MAX_QUEUED_EVENTS", 2 * PART_MEMORIES)
+    ann = workspace.user("ann")
+    requests = [note(f"note {number}", kind="episodic") for number in range(2 * PART_MEMORIES + 1)]
+    with pytest.raises(Overloaded):
+        await app.memory.remember_all(ann, requests)
+    assert await current(app, workspace) == []
+    assert all(item.remembered for item in await app.memory.remember_all(ann, requests[1:]))
+
+
+async def test_batches_take_turns(app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told beside them does not wait until all of them are stored."""
+    ann = workspace.user("ann")
+    await app.memory.remember(ann, note())
+    store, groups = app.ledger._coalescer._store_group, list[int]()
+
+    async def count(workspace_id: str, group: Any) -> Any:
+        groups.append(sum(len(waiting.entries) for waiting in group.waiting))
+        return await store(workspace_id, group)
+
+    monkeypatch.setattr(app.ledger._coalescer, "_store_group", count)
+    batches = [[note(f"note {batch} {number}") for number in range(150)] for batch in range(4)]
+    single = app.memory.remember(ann, note("beside"))
+    *_, alone = await asyncio.gather(*(app.memory.remember_all(ann, batch) for batch in batches), single)
+    assert max(groups) <= PART_MEMORIES + 1
+    assert alone.position < 300
+
+
+async def test_a_batch_that_is_given_up_leaves_what_it_began_with(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    requests = [note(f"note {number}", memory_id=uuid.uuid4()) for number in range(4 * PART_MEMORIES)]
+    sending = asyncio.create_task(app.memory.remember_all(ann, requests))
+    await asyncio.sleep(0.004)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    items = await app.memory.remember_all(ann, requests)
+    positions = [item.remembered.position for item in items if item.remembered]
+    assert positions == list(range(1, len(requests) + 1))
 
 
 async def test_secrets_are_dealt_with_before_anything_is_stored(app: App, workspace: Workspace) -> None:

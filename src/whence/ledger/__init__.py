@@ -19,7 +19,7 @@ from whence.db.queries import load
 from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.ledger.append import Block, Entry, Outcome, Status, append, append_fresh, lock_head
-from whence.ledger.coalesce import SLICE_EVENTS, Coalescer
+from whence.ledger.coalesce import SLICE_EVENTS, Coalescer, Parts
 from whence.ledger.effects import OwnEvent
 from whence.ledger.events import problems
 from whence.ledger.heads import Heads, head_of
@@ -144,9 +144,11 @@ class Ledger:
         """Stores events of Whence's own with what they do. Whoever calls has checked them."""
         return await (await self.put(workspace_id, events))
 
-    async def put(self, workspace_id: str, events: Sequence[OwnEvent]) -> asyncio.Future[list[Outcome]]:
-        """The same, without waiting until they are stored: they will be, after those that were put before."""
-        return await self._coalescer.put(workspace_id, await self._own_entries(workspace_id, events))
+    async def put(
+        self, workspace_id: str, events: Sequence[OwnEvent], parts: Parts | None = None
+    ) -> asyncio.Future[list[Outcome]]:
+        """The same, without waiting until they are stored; perhaps as a part of a batch."""
+        return await self._coalescer.put(workspace_id, await self._own_entries(workspace_id, events), parts)
 
     async def record_all(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Outcome]:
         """The same, all of them or none; those that are stored already do not count. Unlike `record_together`, others

@@ -3,6 +3,7 @@
 Each workspace has one lane, which stores one group at a time. The next group is every small append that arrived
 meanwhile, so that each waits for at most two commits: the one under way, and its own. Large batches gain nothing from
 sharing a commit; a group takes one of them, in turn, so that the server reads the next while the database stores this.
+So do batches that come in parts: a group takes one part, and where it fails those that follow it fail with it.
 When a group fails, it is halved until the entry that fails stands alone, or with those that it is to be stored with.
 """
 
@@ -56,10 +57,24 @@ class _Waiting:
     outcomes: asyncio.Future[list[Outcome]]
     block: Block | None
     """A large batch is encoded before it waits."""
+    parts: "Parts | None" = None
 
     def fail(self, error: WhenceError) -> None:
+        if self.parts is not None:
+            self.parts.failure = error
         if not self.outcomes.done():
             self.outcomes.set_exception(error)
+
+
+@dataclass(eq=False, slots=True)
+class Parts:
+    """A batch that is put part by part. They are stored in this order, and none after one that failed: what is stored
+    is what the batch begins with, and who sends it again gets the rest after it."""
+
+    events: int
+    """Of all parts, at most. There is room for all of them or for none."""
+    is_let_in: bool = False
+    failure: WhenceError | None = None
 
 
 class _Group(NamedTuple):
@@ -95,7 +110,7 @@ class _Lane:
     def put(self, waiting: _Waiting) -> None:
         self.queued_events += len(waiting.entries)
         self.queued_bytes += waiting.size
-        if waiting.block:
+        if waiting.block or waiting.parts:
             self.large.append(waiting)
             return
         self.small.append(waiting)
@@ -153,9 +168,11 @@ class Coalescer:
         """Returns when the entries are committed. When it raises, some may be: the sender can send all again."""
         return await (await self.put(workspace_id, entries))
 
-    async def put(self, workspace_id: str, entries: Sequence[Entry]) -> asyncio.Future[list[Outcome]]:
-        """Returns when they have their turn, which is after those that were put before; what it returns is done when
-        they are committed."""
+    async def put(
+        self, workspace_id: str, entries: Sequence[Entry], parts: Parts | None = None
+    ) -> asyncio.Future[list[Outcome]]:
+        """Returns when they wait for their turn; what it returns is done when they are committed. `parts` is the batch
+        that they are a part of."""
         if not entries:
             nothing: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
             nothing.set_result([])
@@ -165,9 +182,13 @@ class Coalescer:
         lane = self._lanes.get(workspace_id)
         if lane is None:
             lane = self._lanes[workspace_id] = _Lane()
-        if lane.queued_events + len(entries) > MAX_QUEUED_EVENTS or lane.queued_bytes + size > MAX_QUEUED_BYTES:
-            raise Overloaded("too many events are waiting to be stored; try again in a second")
-        waiting = _Waiting(entries, size, asyncio.get_running_loop().create_future(), block)
+        if parts is None or not parts.is_let_in:
+            count = len(entries) if parts is None else parts.events
+            if lane.queued_events + count > MAX_QUEUED_EVENTS or lane.queued_bytes + size > MAX_QUEUED_BYTES:
+                raise Overloaded("too many events are waiting to be stored; try again in a second")
+        if parts is not None:
+            parts.is_let_in = True
+        waiting = _Waiting(entries, size, asyncio.get_running_loop().create_future(), block, parts)
         lane.put(waiting)
         if lane.worker is None:
             lane.worker = asyncio.create_task(self._work(workspace_id, lane))
@@ -201,6 +222,12 @@ class Coalescer:
 
     async def _store_group(self, workspace_id: str, group: _Group) -> Callable[[], None]:
         """Returns what tells the senders, whatever became of their entries."""
+        last = group.waiting[-1]
+        if last.parts is not None and last.parts.failure is not None:
+            last.fail(last.parts.failure)
+            if len(group.waiting) == 1:
+                return _nobody
+            group = group._replace(waiting=group.waiting[:-1])
         entries = [entry for waiting in group.waiting for entry in waiting.entries]
         self._group_sizes.observe(len(entries))
         try:

@@ -24,6 +24,7 @@ from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
+from whence.ledger.coalesce import Parts
 from whence.ledger.effects import OwnEvent, Vector
 from whence.ledger.events import MAX_POSITION, text_problem
 from whence.memory.known import as_known
@@ -151,10 +152,10 @@ class Memory:
         size = PART_MEMORIES if self.embedder.is_quick else len(requests)
         if len(requests) <= size:
             return await self._items(principal, await self._tell(principal, requests, look))
-        told: list[_Told] = []
+        parts, told = Parts(len(requests)), list[_Told]()
         try:
             for start in range(0, len(requests), size):
-                told.append(await self._tell(principal, requests[start : start + size], look))
+                told.append(await self._tell(principal, requests[start : start + size], look, parts))
                 # The database gets what was told; the next part is made ready meanwhile.
                 await asyncio.sleep(0)
         finally:
@@ -173,8 +174,10 @@ class Memory:
             drafts.append(drafted if wrong is None else (wrong,))
         return drafts
 
-    async def _tell(self, principal: Principal, requests: Sequence[Remember], look: "_Look") -> "_Told":
-        """Hands to the ledger what is sound of them, after what was handed to it before."""
+    async def _tell(
+        self, principal: Principal, requests: Sequence[Remember], look: "_Look", parts: Parts | None = None
+    ) -> "_Told":
+        """Hands to the ledger what is sound of them."""
         # Long texts take a while to look through, and others should not wait for it.
         if sum(len(request.text) for request in requests) > LONG_CHARACTERS:
             drafts = await asyncio.to_thread(self._drafts, principal, requests, look)
@@ -185,7 +188,7 @@ class Memory:
             event_of(item, vector, {source: look.sources[source] for source in item.request.derived_from}, look.now)
             for item, vector in zip(sound, await self._vectors(sound), strict=True)
         ]
-        return _Told(drafts, events, await self._ledger.put(principal.workspace_id, events))
+        return _Told(drafts, events, await self._ledger.put(principal.workspace_id, events, parts))
 
     async def _items(self, principal: Principal, told: "_Told") -> list[RememberedItem]:
         """What became of each, once they are stored."""
