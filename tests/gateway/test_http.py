@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from psycopg import Connection
 
 from conftest import Server
 from whence.gateway.boundary import KEY_IN_BODY, PUBLIC_PATHS
@@ -23,6 +24,17 @@ def test_health_says_that_the_parts_work(anyone: httpx.Client) -> None:
         answer = anyone.get(path)
         assert answer.status_code == 200
         assert answer.json()["status"] == "ok"
+
+
+def test_a_server_beside_a_newer_schema_is_not_ready(anyone: httpx.Client, owner: Connection) -> None:
+    owner.execute("INSERT INTO whence.schema_migrations (version, name, sha256) VALUES (9999, 'later', '')")
+    try:
+        refused = anyone.get("/health/ready")
+        assert (refused.status_code, anyone.get("/health").json()["status"]) == (503, "degraded")
+        assert "migrated by a newer Whence" in anyone.get("/health").json()["failing"]["database"]
+    finally:
+        owner.execute("DELETE FROM whence.schema_migrations WHERE version = 9999")
+    assert anyone.get("/health/ready").status_code == 200
 
 
 def test_every_answer_has_a_request_id(admin: httpx.Client, anyone: httpx.Client) -> None:

@@ -291,7 +291,7 @@ async def test_jobs_go_on_when_postgres_was_killed_and_came_back(
             attempts[workspace_id] += 1
             if attempts[workspace_id] == 1:
                 await asyncio.to_thread(kill_postgres, tmp_path / "data")
-            await app.database.ping()
+            await app.database.schema_version()
 
         async with working_on(app, Job(name, act), workers=2):
             job_id = await app.queue.defer(name, "w")

@@ -359,6 +359,16 @@ async def test_what_says_the_same_comes_after_all_else(app: App, ann: Principal)
     assert found[3:] == ["The grey cat sleeps on the sofa"] * 3
 
 
+async def test_one_memory_with_a_vector_of_another_kind_does_not_hide_that_others_say_the_same(
+    app: App, ann: Principal
+) -> None:
+    await tell(app, ann, "A grey cat with a vector of its own", embedding=(1.0, 0.0, 0.0, 1.0))
+    await tell(app, ann, *["The grey cat sleeps on the sofa"] * 3, "A cat climbs trees", "Cats and dogs")
+    found = texts(await ask(app, ann, "Where does the grey cat sleep?", top_k=6))
+    assert found[0] == "The grey cat sleeps on the sofa"
+    assert found[-2:] == ["The grey cat sleeps on the sofa"] * 2
+
+
 async def test_given_vectors_are_compared_with_a_given_one(app: App, ann: Principal) -> None:
     for text, vector in (("one", (1.0, 0.0)), ("two", (0.0, 1.0)), ("three", (1.0, 0.0, 0.0)), ("four", None)):
         await tell(app, ann, text, embedding=vector)

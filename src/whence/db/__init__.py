@@ -139,10 +139,12 @@ class Database:
             finally:
                 await self._trips.putconn(conn)
 
-    async def ping(self) -> None:
-        """Raises Unavailable where the database does not answer."""
+    async def schema_version(self) -> int:
+        """The last migration that was applied, perhaps by a newer Whence beside this one. Raises Unavailable where the
+        database does not answer."""
         async with self.transaction(None) as tx:
-            await tx.execute("SELECT 1")
+            row = await (await tx.execute("SELECT max(version) FROM whence.schema_migrations")).fetchone()
+        return row[0] if row else 0
 
     async def _begin(
         self, scope: Scope | EveryWorkspace | None, timeout_ms: int | None = None, snapshot: bool = False

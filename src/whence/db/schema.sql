@@ -1366,7 +1366,8 @@ ALTER FUNCTION whence.subject_rows(in_workspace text, in_subject text, upto bigi
 CREATE FUNCTION whence.teller_of(sources jsonb, confidence double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    SELECT CASE WHEN confidence IS NULL AND sources->0->>'role' = 'told' THEN sources->0->>'source' END;
+    SELECT CASE WHEN confidence IS NULL AND jsonb_array_length(sources) = 1 AND sources->0->>'role' = 'told'
+        THEN sources->0->>'source' END;
 $$;
 
 ALTER FUNCTION whence.teller_of(sources jsonb, confidence double precision) OWNER TO whence_owner;

@@ -1,6 +1,7 @@
 """Health, metrics and the OpenAPI document."""
 
 import asyncio
+from functools import cache
 
 from litestar import Response, get
 from litestar.di import NamedDependency
@@ -8,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from whence import __version__
 from whence.app import App
+from whence.db.migrate import migrations
 from whence.errors import Unavailable
 from whence.gateway.events import TheApp
 from whence.wire import Health
@@ -51,10 +53,17 @@ async def _silent(app: App) -> dict[str, str]:
     """What nothing works without."""
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
-            await app.database.ping()
+            version = await app.database.schema_version()
     except (Unavailable, TimeoutError):
         return {"database": "does not answer"}
+    if version > _known_version():
+        return {"database": "was migrated by a newer Whence: stop this server, and start that one"}
     return {}
+
+
+@cache
+def _known_version() -> int:
+    return migrations()[-1].version
 
 
 async def _behind(app: App) -> dict[str, str]:

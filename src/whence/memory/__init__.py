@@ -79,7 +79,8 @@ MAX_SESSIONS_ASKED = 100
 PART_MEMORIES = 35
 """Of a batch; while the database stores them, the next are made ready."""
 LONG_CHARACTERS = 4_000
-"""Texts of one call that are longer than this together are looked through beside the event loop."""
+"""Texts of one call, or of one part of a batch, that are longer than this together are looked through beside the event
+loop."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -192,7 +193,7 @@ class Memory:
 
     async def _items(self, principal: Principal, told: "_Told") -> list[RememberedItem]:
         """What became of each, once they are stored."""
-        stored = zip(told.events, await told.outcomes, strict=True)
+        stored = iter(list(zip(told.events, await told.outcomes, strict=True)))
         if self.on_told is not None:
             for owner in {own.event.user_id or "" for own in told.events}:
                 self.on_told(principal.workspace_id, owner)

@@ -342,7 +342,7 @@ class Corpus:
             space: len(e.vector) for space, e in zip(spaces, entries, strict=True) if space and e.vector is not None
         }
         self.embedders |= {e.embedder for e in entries if e.embedder is not None and e.vector is not None}
-        for space in widths.keys() | self.vectors.keys():
+        for space in {**self.vectors, **widths}:
             held = self.vectors.get(space)
             if held is None:
                 held = self.vectors[space] = Grown(np.float32, widths[space])

@@ -130,15 +130,17 @@ def _vectors(places: Sequence[tuple[Held, int]]) -> Floats | None:
         _, rows, indexes = by_held.setdefault(id(held), (held, [], []))
         rows.append(row)
         indexes.append(index)
-    found: Floats | None = None
+    by_width: dict[int, Floats] = {}
     for held, rows, indexes in by_held.values():
         for grown in held.corpus.vectors.values():
             vectors = grown.rows[indexes]
-            if found is None:
-                found = np.zeros((len(places), vectors.shape[1]), np.float32)
-            if vectors.shape[1] == found.shape[1]:
-                found[rows] += vectors
-    return found
+            width = vectors.shape[1]
+            if width not in by_width:
+                by_width[width] = np.zeros((len(places), width), np.float32)
+            by_width[width][rows] += vectors
+    if len(by_width) < 2:
+        return next(iter(by_width.values()), None)
+    return max(by_width.values(), key=lambda found: np.count_nonzero(found.any(axis=1)))
 
 
 def with_neighbours(places: Sequence[tuple[Held, int]], count: int) -> list[tuple[Held, int]]:

@@ -31,7 +31,8 @@ GRANT SELECT ON whence.memory_all_sources TO whence_app, whence_workspace;
 -- The teller of a document, if it has one.
 CREATE FUNCTION whence.teller_of(sources jsonb, confidence double precision) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN confidence IS NULL AND sources->0->>'role' = 'told' THEN sources->0->>'source' END;
+    SELECT CASE WHEN confidence IS NULL AND jsonb_array_length(sources) = 1 AND sources->0->>'role' = 'told'
+        THEN sources->0->>'source' END;
 $$;
 
 -- That an event told a memory which another had told before is noted by whoever stores it.
