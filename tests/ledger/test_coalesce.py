@@ -80,7 +80,7 @@ POISON = {
     "a lone surrogate": Entry(event(session_id="\ud800")),
     "a broken check": Entry(event(importance_hint=99)),
     "a number too large": Entry(event(schema_version=1 << 40)),
-    "a key that is gone": Entry(event(), bytes(32), "no such subject", uuid.uuid4(), b"sealed under a key that is gone"),
+    "a key that is gone": Entry(event(), bytes(32), "no such subject", uuid.uuid4(), b"sealed under it"),
     "a time that Postgres does not know": Entry(event(ended_at="yesterday")),
 }
 
