@@ -123,7 +123,7 @@ class Ledger:
                 # A large batch must not hold up everybody else's small append.
                 await asyncio.sleep(0)
         entries = [item for item in ready if isinstance(item, Entry)]
-        outcomes = await self._coalescer.store(principal.workspace_id, entries) if entries else []
+        outcomes = await self._coalescer.store(principal.workspace_id, entries)
         if len(entries) == len(ready):
             return outcomes
         self.count("rejected", len(ready) - len(entries))

@@ -30,6 +30,7 @@ MAX_QUEUED_BYTES = 128 << 20
 LARGE_BATCH_EVENTS = 200
 SLICE_EVENTS = 100
 HALVED_WAITERS = 32
+"""So many that wait for an idle lane go in two groups."""
 HALVED_EFFECTS = 6
 """The same of events that do something, such as memories: to make one ready takes about as long as to store it, and to
 make others ready meanwhile is worth a commit more."""

@@ -163,7 +163,7 @@ class Memory:
             await asyncio.gather(*(each.outcomes for each in told), return_exceptions=True)
         return [item for each in told for item in await self._items(principal, each)]
 
-    def _drafts(self, principal: Principal, requests: Sequence[Remember], look: "_Look") -> "_Drafts":
+    def _drafts(self, principal: Principal, requests: Sequence[Remember], look: _Look) -> _Drafts:
         drafts: _Drafts = []
         for request in requests:
             try:
@@ -176,8 +176,8 @@ class Memory:
         return drafts
 
     async def _tell(
-        self, principal: Principal, requests: Sequence[Remember], look: "_Look", parts: Parts | None = None
-    ) -> "_Told":
+        self, principal: Principal, requests: Sequence[Remember], look: _Look, parts: Parts | None = None
+    ) -> _Told:
         """Hands to the ledger what is sound of them."""
         # Long texts take a while to look through, and others should not wait for it.
         if sum(len(request.text) for request in requests) > LONG_CHARACTERS:
@@ -191,7 +191,7 @@ class Memory:
         ]
         return _Told(drafts, events, await self._ledger.put(principal.workspace_id, events, parts))
 
-    async def _items(self, principal: Principal, told: "_Told") -> list[RememberedItem]:
+    async def _items(self, principal: Principal, told: _Told) -> list[RememberedItem]:
         """What became of each, once they are stored."""
         stored = iter(list(zip(told.events, await told.outcomes, strict=True)))
         if self.on_told is not None:
@@ -269,7 +269,7 @@ class Memory:
         status = "stored" if memory_id == drafted.event_id else "reinforced"
         return RememberedItem(Remembered(memory_id, drafted.event_id, position, status, (), drafted.sanitised or None))
 
-    async def _look(self, scope: Scope, requests: Sequence[Remember]) -> "_Look":
+    async def _look(self, scope: Scope, requests: Sequence[Remember]) -> _Look:
         ids = {source for request in requests for source in request.derived_from[:MAX_SOURCES]}
         run_ids = {request.run_id for request in requests if request.run_id is not None}
         sources: dict[UUID, bool] = {}
