@@ -211,6 +211,9 @@ async def reach_database(settings: Settings) -> AsyncGenerator[Logins]:
 
     async def start() -> None:
         leases.append(await asyncio.to_thread(embedded.start, settings.data_dir))
+        # One is enough, and each holds a file open.
+        while len(leases) > 1:
+            await asyncio.to_thread(leases.pop(0).release)
 
     try:
         await start()

@@ -7,10 +7,12 @@ import pytest
 from psycopg import Connection
 
 import whence
-from whence.db.arrays import of_one
+from whence.db.arrays import taking_once
 from whence.db.embedded import EmbeddedServer
 from whence.db.queries import load
+from whence.db.trip import Statement
 from whence.langgraph.tables import set_up
+from whence.ledger.append import _ALL_ALIKE
 
 _PLACEHOLDER = re.compile(rb"%\((\w+)\)[sbt]")
 _SOURCE = Path(whence.__file__).parent
@@ -54,10 +56,16 @@ def test_statement_can_be_prepared(owner: Connection, package: str, name: str) -
     owner.execute(b"PREPARE s AS " + numbered(load(package)[name]))
 
 
-@pytest.mark.parametrize("name", ["append", "append_payloads"])
+@pytest.mark.parametrize("name", ["append", "append_payloads", "remember_plain"])
 def test_statement_for_one_row_can_be_prepared(owner: Connection, name: str) -> None:
     owner.execute("SET ROLE whence_workspace")
-    statement = of_one(load("whence.ledger")[name])
+    statement = taking_once(load("whence.ledger")[name])
     assert b"[]" in load("whence.ledger")[name]
     assert b"unnest" not in statement
     owner.execute(b"PREPARE s AS " + numbered(statement))
+
+
+@pytest.mark.parametrize("statement", vars(_ALL_ALIKE).values(), ids=vars(_ALL_ALIKE))
+def test_statement_for_rows_that_are_alike_can_be_prepared(owner: Connection, statement: Statement) -> None:
+    owner.execute("SET ROLE whence_workspace")
+    owner.execute(b"PREPARE s AS " + statement.sql)

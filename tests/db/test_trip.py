@@ -1,15 +1,20 @@
 """A transaction in one round trip: all of it or nothing, and the connection is good for the next one."""
 
 import asyncio
+import gc
+import os
 import struct
+import time
 
 import psycopg
 import pytest
 
 from conftest import Workspace
 from whence.app import App
-from whence.db import Scope
+from whence.db import Database, Scope
+from whence.db.embedded import EmbeddedServer
 from whence.db.trip import Statement, Values
+from whence.errors import Unavailable
 
 SELECT = Statement("test_select", b"SELECT octet_length(%(data)s::bytea)::bigint, current_user::text")
 BUMP = Statement(
@@ -18,6 +23,8 @@ BUMP = Statement(
         WHERE workspace_id = %(workspace_id)s RETURNING last_position""",
 )
 DIVIDE = Statement("test_divide", b"SELECT 1 / %(number)s::bigint")
+WHO = Statement("test_who", b"SELECT pg_backend_pid()::text")
+SLEEPER = Statement("test_sleeper", b'SELECT pg_sleep(%(seconds)s::float8)::text AS "the sleeper"')
 SLEEP = Statement("test_sleep", b"SELECT pg_sleep(%(seconds)s::float8)::text")
 
 
@@ -64,6 +71,71 @@ async def test_who_gives_up_in_the_middle_leaves_the_connections_usable(app: App
             await task
     rows = await app.database.one_trip(scope, [(BUMP, given)])
     assert 1 <= int.from_bytes(rows[0].get_value(0, 0) or b"") <= 11
+
+
+async def test_connections_that_are_gone_leave_no_descriptor_behind(app: App, workspace: Workspace) -> None:
+    given = values(workspace) | {"seconds": struct.pack("!d", 0.2)}
+    scope, counts = Scope(workspace.workspace_id), list[int]()
+    for _ in range(6):
+        task = asyncio.create_task(app.database.one_trip(scope, [(SLEEP, given)]))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await app.database.one_trip(scope, [(BUMP, given)])
+        del task
+        gc.collect()
+        counts.append(len(os.listdir("/proc/self/fd")))
+    # The pool may open as many connections as it likes to have; each has a socket and its duplicate.
+    assert counts[-1] <= counts[1] + 2, counts
+
+
+async def test_a_connection_that_the_server_has_ended_keeps_nobody_busy(app: App, workspace: Workspace) -> None:
+    scope, given = Scope(workspace.workspace_id), values(workspace)
+    [row] = await app.database.one_trip(scope, [(WHO, given)])
+    async with app.database.transaction(None) as tx:
+        await tx.execute("SELECT pg_terminate_backend(%s)", (int(row.get_value(0, 0) or b""),))
+    await asyncio.sleep(0.05)
+    began = time.process_time()
+    await asyncio.sleep(0.5)
+    assert time.process_time() - began < 0.25, "the loop is told again and again that it can read"
+    with pytest.raises(Unavailable):
+        await app.database.one_trip(scope, [(BUMP, given)])
+    await app.database.one_trip(scope, [(BUMP, given)])
+
+
+async def test_who_waits_for_a_connection_gets_the_next_one(postgres: EmbeddedServer, workspace: Workspace) -> None:
+    """It is not kept for a trip that may come."""
+    given, scope = values(workspace), Scope(workspace.workspace_id)
+    ended: list[str] = []
+
+    async def trip(name: str, seconds: float) -> None:
+        await database.one_trip(scope, [(SLEEP, {**given, "seconds": struct.pack("!d", seconds)})])
+        ended.append(name)
+
+    async with Database(postgres.app_conninfo, 2) as database:
+        await asyncio.gather(trip("long", 1.5), trip("short", 0.1), trip("waits", 0.0))
+    assert ended == ["short", "waits", "long"]
+
+
+async def test_where_one_connection_is_lost_the_one_that_is_kept_is_looked_at(
+    postgres: EmbeddedServer, workspace: Workspace
+) -> None:
+    scope = Scope(workspace.workspace_id)
+    given = {**values(workspace), "seconds": struct.pack("!d", 5.0)}
+    async with Database(postgres.app_conninfo, 4) as database:
+        running = asyncio.create_task(database.one_trip(scope, [(SLEEPER, given)]))
+        await asyncio.sleep(0.2)
+        [row] = await database.one_trip(scope, [(WHO, given)])
+        async with database.transaction(None) as tx:
+            await tx.execute("SELECT pg_terminate_backend(%s)", (int(row.get_value(0, 0) or b""),))
+            await tx.execute(
+                """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                   WHERE pid <> pg_backend_pid() AND query LIKE '%%the sleeper%%'"""
+            )
+        with pytest.raises(Unavailable):
+            await running
+        await database.one_trip(scope, [(WHO, given)])
 
 
 def test_parameters_are_numbered_by_their_first_use() -> None:

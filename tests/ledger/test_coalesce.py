@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -176,6 +177,55 @@ async def test_what_the_database_refused_is_named_without_quoting_it(app: App, w
     )
     assert checked.errors[0].message == "the database refused it: events_importance_range"
     assert keyless.errors[0].field == "subject_id"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "constraint"),
+    [
+        ({"importance_hint": 0}, "events_importance_range"),
+        ({"schema_version": 0}, "events_schema_version_from_one"),
+        ({"status": "odd"}, "events_status_known"),
+        ({"payload_ref": "x" * 2049}, "events_payload_ref_length"),
+        ({"occurred_at": datetime(1969, 12, 31, tzinfo=UTC)}, "events_time_range"),
+        ({"ended_at": datetime(2262, 1, 1, tzinfo=UTC)}, "events_time_range"),
+        ({"ended_at": datetime(2020, 1, 1, tzinfo=UTC)}, "events_ended_after_start"),
+    ],
+)
+async def test_the_database_knows_what_an_event_may_say(
+    app: App, workspace: Workspace, wrong: dict[str, Any], constraint: str
+) -> None:
+    """By types and constraints, whose names it tells."""
+    coalescer = app.ledger._coalescer
+    [outcome] = await coalescer.store(workspace.workspace_id, [Entry(event(**wrong))])
+    assert outcome.errors[0].message == f"the database refused it: {constraint}"
+    outcomes = await coalescer.store(workspace.workspace_id, [Entry(event()), Entry(event(**wrong))])
+    assert [outcome.status for outcome in outcomes] == ["accepted", "rejected"]
+
+
+async def test_a_commitment_has_its_length(app: App, workspace: Workspace) -> None:
+    [outcome] = await app.ledger._coalescer.store(workspace.workspace_id, [Entry(event(), commitment=b"short")])
+    assert outcome.errors[0].message == "the database refused it: events_commitment_length"
+
+
+@pytest.mark.parametrize("differing", [False, True])
+async def test_events_that_are_alike_and_such_that_differ_are_stored_as_they_were_sent(
+    app: App, workspace: Workspace, differing: bool
+) -> None:
+    many: list[dict[str, Any]] = [
+        {"agent_id": f"a{n}" if differing else "a", "tool_name": None if n else "t", "user_id": "ann"} for n in range(4)
+    ]
+    sent = [event({"n": n}, **(each if differing else many[0])) for n, each in enumerate(many)]
+    outcomes = await app.ledger.append(workspace.admin, sent)
+    for each, outcome in zip(sent, outcomes, strict=True):
+        kept = await app.ledger.get(workspace.admin.scope, each.event_id)
+        assert (kept.global_position, kept.agent_id, kept.tool_name, kept.user_id) == (
+            outcome.position,
+            each.agent_id,
+            each.tool_name,
+            "ann",
+        )
+        payload = await app.ledger.payload(workspace.admin.scope, each.event_id)
+        assert payload == bytes(each.payload)  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_key_that_vanished_is_made_anew_for_the_next_event(app: App, workspace: Workspace) -> None:

@@ -17,9 +17,13 @@ from whence.db import Scope
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound, Overloaded, Unavailable
 from whence.graph import Bounds
 from whence.ledger import coalesce
+from whence.ledger.append import _ENCODED
+from whence.ledger.effects import Plain, Remembering, Told
 from whence.ledger.payloads import canonical
 from whence.memory import _SQL, MAX_HISTORY, PART_MEMORIES
 from whence.memory.profiles import Profiles
+from whence.memory.rebuild import rebuild
+from whence.memory.writing import MAX_EMBEDDING_COMPONENTS, Document, unit_given, units_given
 from whence.wire import Fact, Kind, Recall, Remember, StoredMemory
 
 
@@ -129,6 +133,145 @@ async def test_the_same_text_is_told_twice_and_stored_once(app: App, workspace: 
     assert (again.status, again.memory_id) == ("reinforced", first.memory_id)
     [kept] = await current(app, workspace)
     assert kept.told_count == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "status"),
+    [
+        (["tea", "milk", "Tea"], ["stored", "stored", "reinforced"]),
+        (["sugar", "known", "Sugar", "honey"], ["stored", "reinforced", "reinforced", "stored"]),
+        (["known", "known"], ["reinforced", "reinforced"]),
+    ],
+)
+async def test_of_a_batch_that_repeats_itself_or_what_is_known_each_text_is_stored_once(
+    app: App, workspace: Workspace, texts: list[str], status: list[str]
+) -> None:
+    ann = workspace.user("ann")
+    known = await app.memory.remember(ann, note("known"))
+    told = [item.remembered for item in await app.memory.remember_all(ann, [note(text) for text in texts])]
+    assert [done.status for done in told if done] == status
+    assert [done.position for done in told if done] == [known.position + n + 1 for n in range(len(texts))]
+    held = {kept.text.lower(): kept for kept in await current(app, workspace)}
+    assert {text: kept.told_count for text, kept in held.items()} == {
+        text: [*map(str.lower, texts), "known"].count(text) for text in {*map(str.lower, texts), "known"}
+    }
+    assert [done.memory_id for done in told if done] == [held[text.lower()].memory_id for text in texts]
+    report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert report.equal
+
+
+async def test_what_is_told_again_takes_two_trips_and_what_is_new_one(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips: list[list[str]] = []
+    one_trip = app.database.one_trip
+
+    async def counted(scope: Scope, statements: Any) -> Any:
+        trips.append([statement.name.decode() for statement, _ in statements])
+        return await one_trip(scope, statements)
+
+    monkeypatch.setattr(app.database, "one_trip", counted)
+    for text in ("tea", "tea", "milk"):
+        await app.memory.remember(workspace.user("ann"), note(text))
+    plain, documents = (
+        ["whence_append_one", f"whence_{name}"] for name in ("remember_plain_one", "append_payloads_one")
+    )
+    assert trips == [plain, plain, [*documents, "whence_apply_effects"], plain]
+
+
+def test_vectors_that_are_given_together_are_what_each_is_by_itself() -> None:
+    given = [tuple(float((7 * n * k + k) % 23 - 11) for k in range(1, 65)) for n in range(1, 40)]
+    together = units_given(given)
+    assert [unit.tobytes() for unit in together if unit is not None] == [unit_given(each).tobytes() for each in given]
+    for odd in (None, (), (1.0,), (0.0,) * 64, (float("nan"),) * 64, (float("inf"),) * 64):
+        assert units_given([*given, odd]) == [None] * (len(given) + 1)
+    assert units_given([(1.0,) * 5_000] * 2) == [None, None]
+
+
+async def test_the_longest_vector_of_whoever_has_the_longest_names_is_kept_and_made_again(app: App) -> None:
+    name = f"w-{uuid.uuid4().hex[:12]}".ljust(64, "x")
+    longest = Workspace(name, await app.identity.add_workspace(name)).user("u" * 128)
+    numbers = tuple(float(n % 97 + 1) for n in range(MAX_EMBEDDING_COMPONENTS))
+    for size in (MAX_EMBEDDING_COMPONENTS, 4_050, 3_000):
+        alone = await app.memory.remember(longest, note(f"alone, {size}", embedding=numbers[:size]))
+        assert alone.status == "stored"
+        batch = [note(f"with others, {size}, {n}", embedding=numbers[:size]) for n in range(2)]
+        assert all(item.remembered for item in await app.memory.remember_all(longest, batch))
+    report = await rebuild(app.database, app.ledger, app.memory, name, True, lambda *_: None)
+    assert report.equal
+
+
+PLAIN: list[list[Remember]] = [
+    [note("alone")],
+    [note("minus nothing alone", importance=-0.0)],
+    [note("alone, with a vector", embedding=(3.0, 4.0))],
+    [note(f"alike {n}", embedding=(1.0, float(n))) for n in range(3)],
+    [
+        note("happened", kind="episodic"),
+        note("write to a@example.com", importance=0.25),
+        note("minus nothing", importance=-0.0),
+        note("since then", valid_at=day(3), world_id_context="w1"),
+        note("about Bob", subject_id="bob", speaker="Bob", role="user", embedding=(1.0,)),
+        note("about Bob", subject_id="carl"),
+        note("of another agent", agent="concierge"),
+        note("of the workspace", agent="sdr"),
+    ],
+    [note("in a thread", interaction_id="i1"), note("in a session", session_id="s1"), note("in neither")],
+]
+
+
+@pytest.mark.parametrize("told", PLAIN)
+async def test_a_memory_that_is_only_to_be_stored_is_what_its_document_makes_of_it(
+    app: App, owner: Connection, monkeypatch: pytest.MonkeyPatch, told: list[Remember]
+) -> None:
+    rows: list[Any] = []
+    for way in ("columns", "documents"):
+        name = f"w-{uuid.uuid4().hex[:12]}"
+        workspace = Workspace(name, await app.identity.add_workspace(name))
+        if way == "documents":
+            monkeypatch.setattr(Remembering, "of", lambda *_: None)
+        done = await app.memory.remember_all(workspace.user("ann"), told)
+        assert all(item.remembered and item.remembered.status == "stored" for item in done), done
+        rows.append(stored_rows(owner, workspace.workspace_id))
+        report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+        assert report.equal
+    assert len(rows[0][0]) == len(told)
+    assert rows[0] == rows[1]
+
+
+def test_every_field_of_a_document_is_in_a_column_or_keeps_it_from_being_plain() -> None:
+    """What had neither would be in the payload, and in the row only after a replay."""
+    columns = {*Told._fields, *Plain._fields} - {"told"}
+    of_its_event = {"agent": "agent_id", "subject_id": "payload_subject", "event_id": "event_id"}
+    named = {"user_id": "memory_user", "sources": "teller"}
+    kept_from = {"conflict_key", "session_id", "interaction_id", "run_id", "fact_subject"}
+    never_alone = {"object_key", "fact_object", "fact_predicate", "confidence", "item", "ttl_s", "idle_days", "support"}
+    told_by_path = {"effect", "conflict"}
+    for field in Document.__struct_fields__:
+        places = [
+            named.get(field, field) in columns,
+            of_its_event.get(field) in _ENCODED,
+            field in kept_from | never_alone | told_by_path,
+        ]
+        assert places.count(True) == 1, field
+
+
+def stored_rows(owner: Connection, workspace_id: str) -> tuple[list[Any], ...]:
+    """Of memories, vectors and payloads, without ids and times that are made anew each time."""
+    made = ["workspace_id", "memory_id", "recorded_at", "key_id", "ciphertext"]
+    with owner.transaction():
+        owner.execute("SET LOCAL ROLE whence_workspace")
+        owner.execute("SELECT set_config('app.workspace_id', %s, true)", (workspace_id,))
+        return tuple(
+            [row[0] for row in owner.execute(query, (made,)).fetchall()]
+            for query in (
+                """SELECT to_jsonb(m) - %s::text[] || jsonb_build_object('valid_at', nullif(m.valid_at, m.recorded_at))
+                   FROM whence.memories m ORDER BY position""",
+                """SELECT to_jsonb(v) - %s::text[] FROM whence.memory_vectors v
+                   JOIN whence.memories m USING (workspace_id, memory_id) ORDER BY m.position""",
+                "SELECT to_jsonb(p) - %s::text[] FROM whence.payloads p ORDER BY global_position",
+            )
+        )
 
 
 async def test_episodes_accumulate(app: App, workspace: Workspace) -> None:

@@ -78,8 +78,12 @@ class Database:
         self._reviving: asyncio.Task[None] | None = None
         self._pool = _pool(conninfo, 2, max_connections, prepare_threshold=0)
         # Apart, because psycopg drops all prepared statements of a connection whose own ones must go.
-        # One is kept: a workspace has one trip at a time, and a backend that has just made one is quicker at the next.
         self._trips = _pool(conninfo, 1, min(max_connections, TRIP_MAX_CONNECTIONS), prepare_threshold=None)
+        self._kept: Tx | None = None
+        """Of those, one that waits for the next trip: a workspace has one trip at a time, a backend that has just made
+        one is quicker at the next, and to give it back and ask for it again takes longer than to send the trip."""
+        self._asking = 0
+        """Trips that wait for a connection."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -91,6 +95,7 @@ class Database:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._give_back()
         await self._trips.close()
         await self._pool.close()
 
@@ -120,24 +125,49 @@ class Database:
     async def one_trip(self, scope: Scope, statements: Sequence[tuple[Statement, Values]]) -> list[pq.abc.PGresult]:
         """The statements as one transaction, committed when this returns; what gave rows."""
         with _unavailable_when_unreachable():
-            conn = await self._trips.getconn()
+            conn = await self._for_a_trip()
             try:
-                return await one_trip(conn, _opening(conn, scope), statements)
-            except psycopg.OperationalError:
-                # Where one connection has died, the others probably have too.
+                made = await one_trip(conn, _opening(conn, scope), statements)
+            except BaseException as error:
+                await self._given_up(conn, error)
+                raise
+            if self._kept is None and not self._asking and not self._trips.closed:
+                self._kept = conn
+            else:
+                await self._trips.putconn(conn)
+            return made
+
+    async def _for_a_trip(self) -> Tx:
+        conn, self._kept = self._kept, None
+        if conn is not None:
+            return conn
+        self._asking += 1
+        try:
+            return await self._trips.getconn()
+        finally:
+            self._asking -= 1
+
+    async def _give_back(self) -> None:
+        conn, self._kept = self._kept, None
+        if conn is not None:
+            await self._trips.putconn(conn)
+
+    async def _given_up(self, conn: Tx, error: BaseException) -> None:
+        try:
+            if isinstance(error, psycopg.OperationalError) and conn.closed:
+                # Where one connection has died, the others probably have too. Some of these errors are told by a server
+                # that lives, such as that a row is too big.
                 await self._revived()
+                await self._give_back()
                 await self._trips.check()
-                raise
-            except psycopg.Error:
+            elif isinstance(error, psycopg.Error):
                 await conn.rollback()
-                raise
-            except asyncio.CancelledError:
+            elif isinstance(error, asyncio.CancelledError):
                 # Given up in the middle of an answer, the connection is of no use to anybody. What was sent on it may
                 # be committed all the same.
                 await conn.close()
-                raise
-            finally:
-                await self._trips.putconn(conn)
+        finally:
+            await self._trips.putconn(conn)
 
     async def schema_version(self) -> int:
         """The last migration that was applied, perhaps by a newer Whence beside this one. Raises Unavailable where the

@@ -4,6 +4,16 @@ CREATE SCHEMA whence;
 
 ALTER SCHEMA whence OWNER TO whence_owner;
 
+CREATE DOMAIN whence.commitment AS bytea
+	CONSTRAINT events_commitment_length CHECK ((octet_length(VALUE) = 32));
+
+ALTER DOMAIN whence.commitment OWNER TO whence_owner;
+
+CREATE DOMAIN whence.confidence AS double precision
+	CONSTRAINT memories_confidence_range CHECK (((VALUE >= (0)::double precision) AND (VALUE <= (1)::double precision)));
+
+ALTER DOMAIN whence.confidence OWNER TO whence_owner;
+
 CREATE TYPE whence.edge_role AS ENUM (
     'direct',
     'inferred',
@@ -17,6 +27,31 @@ CREATE TYPE whence.edge_role AS ENUM (
 );
 
 ALTER TYPE whence.edge_role OWNER TO whence_owner;
+
+CREATE DOMAIN whence.event_status AS text
+	CONSTRAINT events_status_known CHECK ((VALUE = ANY (ARRAY['pending'::text, 'running'::text, 'completed'::text, 'failed'::text, 'timeout'::text])));
+
+ALTER DOMAIN whence.event_status OWNER TO whence_owner;
+
+CREATE DOMAIN whence.event_time AS timestamp with time zone
+	CONSTRAINT events_time_range CHECK (((VALUE >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (VALUE < '2262-01-01 00:00:00+00'::timestamp with time zone)));
+
+ALTER DOMAIN whence.event_time OWNER TO whence_owner;
+
+CREATE DOMAIN whence.importance AS double precision
+	CONSTRAINT memories_importance_range CHECK (((VALUE >= (0)::double precision) AND (VALUE <= (1)::double precision)));
+
+ALTER DOMAIN whence.importance OWNER TO whence_owner;
+
+CREATE DOMAIN whence.importance_hint AS smallint
+	CONSTRAINT events_importance_range CHECK (((VALUE >= 1) AND (VALUE <= 10)));
+
+ALTER DOMAIN whence.importance_hint OWNER TO whence_owner;
+
+CREATE DOMAIN whence.payload_ref AS text
+	CONSTRAINT events_payload_ref_length CHECK ((length(VALUE) <= 2048));
+
+ALTER DOMAIN whence.payload_ref OWNER TO whence_owner;
 
 CREATE TYPE whence.remembered AS (
 	place bigint,
@@ -57,6 +92,16 @@ CREATE TYPE whence.remembered AS (
 );
 
 ALTER TYPE whence.remembered OWNER TO whence_owner;
+
+CREATE DOMAIN whence.role AS text
+	CONSTRAINT memories_role_known CHECK ((VALUE = ANY (ARRAY['user'::text, 'assistant'::text, 'tool'::text, 'document'::text])));
+
+ALTER DOMAIN whence.role OWNER TO whence_owner;
+
+CREATE DOMAIN whence.schema_version AS smallint
+	CONSTRAINT events_schema_version_from_one CHECK ((VALUE >= 1));
+
+ALTER DOMAIN whence.schema_version OWNER TO whence_owner;
 
 CREATE FUNCTION whence.as_compared(said text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -1653,11 +1698,11 @@ CREATE TABLE whence.events (
     global_position bigint NOT NULL,
     event_id uuid NOT NULL,
     parent_event_id uuid,
-    occurred_at timestamp with time zone NOT NULL,
-    ended_at timestamp with time zone,
+    occurred_at whence.event_time NOT NULL,
+    ended_at whence.event_time,
     recorded_at timestamp with time zone NOT NULL,
-    schema_version smallint NOT NULL,
-    importance_hint smallint,
+    schema_version whence.schema_version NOT NULL,
+    importance_hint whence.importance_hint,
     event_type text NOT NULL,
     session_id text NOT NULL,
     trace_id text NOT NULL,
@@ -1665,20 +1710,14 @@ CREATE TABLE whence.events (
     user_id text,
     subject_id text,
     tool_name text,
-    status text,
+    status whence.event_status,
     data_classification text,
-    payload_ref text,
-    payload_commitment bytea,
+    payload_ref whence.payload_ref,
+    payload_commitment whence.commitment,
     measures jsonb,
-    CONSTRAINT events_commitment_length CHECK ((octet_length(payload_commitment) = 32)),
-    CONSTRAINT events_ended_after_start CHECK ((ended_at >= occurred_at)),
-    CONSTRAINT events_importance_range CHECK (((importance_hint >= 1) AND (importance_hint <= 10))),
+    CONSTRAINT events_ended_after_start CHECK (((ended_at)::timestamp with time zone >= (occurred_at)::timestamp with time zone)),
     CONSTRAINT events_not_own_parent CHECK ((parent_event_id <> event_id)),
-    CONSTRAINT events_payload_ref_length CHECK ((length(payload_ref) <= 2048)),
-    CONSTRAINT events_position_from_one CHECK ((global_position >= 1)),
-    CONSTRAINT events_schema_version_from_one CHECK ((schema_version >= 1)),
-    CONSTRAINT events_status_known CHECK ((status = ANY (ARRAY['pending'::text, 'running'::text, 'completed'::text, 'failed'::text, 'timeout'::text]))),
-    CONSTRAINT events_time_range CHECK (((occurred_at >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (GREATEST(occurred_at, ended_at) < '2262-01-01 00:00:00+00'::timestamp with time zone)))
+    CONSTRAINT events_position_from_one CHECK ((global_position >= 1))
 );
 
 ALTER TABLE ONLY whence.events FORCE ROW LEVEL SECURITY;
@@ -1902,8 +1941,8 @@ END) STORED NOT NULL,
     fact_predicate text,
     fact_object text,
     object_key text,
-    confidence double precision,
-    importance double precision NOT NULL,
+    confidence whence.confidence,
+    importance whence.importance NOT NULL,
     valid_at timestamp with time zone NOT NULL,
     invalid_at timestamp with time zone,
     invalidated_at timestamp with time zone,
@@ -1920,12 +1959,9 @@ END) STORED NOT NULL,
     support integer,
     stripped_at timestamp with time zone,
     speaker text,
-    role text,
+    role whence.role,
     teller text,
-    CONSTRAINT memories_confidence_range CHECK (((confidence >= (0)::double precision) AND (confidence <= (1)::double precision))),
-    CONSTRAINT memories_importance_range CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
     CONSTRAINT memories_kind_known CHECK ((kind = ANY (ARRAY['episodic'::text, 'semantic'::text, 'procedural'::text]))),
-    CONSTRAINT memories_role_known CHECK ((role = ANY (ARRAY['user'::text, 'assistant'::text, 'tool'::text, 'document'::text]))),
     CONSTRAINT memories_tier_known CHECK ((tier = ANY (ARRAY['interaction'::text, 'session'::text, 'persistent'::text])))
 )
 WITH (fillfactor='85');
@@ -2060,7 +2096,7 @@ CREATE TABLE whence.memory_vectors (
     embedder text NOT NULL,
     embedding public.halfvec NOT NULL
 );
-ALTER TABLE ONLY whence.memory_vectors ALTER COLUMN embedding SET STORAGE PLAIN;
+ALTER TABLE ONLY whence.memory_vectors ALTER COLUMN embedding SET STORAGE MAIN;
 
 ALTER TABLE ONLY whence.memory_vectors FORCE ROW LEVEL SECURITY;
 
@@ -2805,9 +2841,9 @@ CREATE TRIGGER memories_item AFTER UPDATE OF deleted_at, superseded_at, archived
 
 CREATE TRIGGER memories_item_removed AFTER DELETE ON whence.memories FOR EACH ROW WHEN (((old.kind = 'semantic'::text) AND (old.conflict_key IS NOT NULL))) EXECUTE FUNCTION whence.drop_item();
 
-CREATE TRIGGER memories_location AFTER UPDATE OF stripped_at ON whence.memories FOR EACH ROW WHEN (((old.role = 'document'::text) AND (new.stripped_at IS NOT NULL))) EXECUTE FUNCTION whence.drop_location();
+CREATE TRIGGER memories_location AFTER UPDATE OF stripped_at ON whence.memories FOR EACH ROW WHEN ((((old.role)::text = 'document'::text) AND (new.stripped_at IS NOT NULL))) EXECUTE FUNCTION whence.drop_location();
 
-CREATE TRIGGER memories_location_removed AFTER DELETE ON whence.memories FOR EACH ROW WHEN ((old.role = 'document'::text)) EXECUTE FUNCTION whence.drop_location();
+CREATE TRIGGER memories_location_removed AFTER DELETE ON whence.memories FOR EACH ROW WHEN (((old.role)::text = 'document'::text)) EXECUTE FUNCTION whence.drop_location();
 
 CREATE TRIGGER memories_removed AFTER DELETE ON whence.memories FOR EACH ROW EXECUTE FUNCTION whence.leave_memory_index();
 

@@ -6,10 +6,11 @@ sends at once. Everything else in Whence goes through psycopg's cursors.
 """
 
 import asyncio
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import psycopg
 from psycopg import AsyncConnection, pq
@@ -21,6 +22,7 @@ Values = Mapping[str, bytes | None]
 
 _PLACEHOLDER = re.compile(rb"%\((\w+)\)[sb]")
 _BINARY = pq.Format.BINARY
+_COMMIT = b"COMMIT"
 _prepared: WeakKeyDictionary[Connection, set[bytes]] = WeakKeyDictionary()
 
 
@@ -63,13 +65,16 @@ async def one_trip(
     for statement, _ in statements:
         await statement.prepare(conn)
     conn.pgconn.enter_pipeline_mode()
+    # Before anything can fail, after which nothing would be prepared.
+    for command in (*begin, _COMMIT):
+        _keep(conn, command)
     for command in begin:
-        conn.pgconn.send_query_params(command, None)
+        _say(conn, command)
     for statement, values in statements:
         statement.send(conn, values)
-    conn.pgconn.send_query_params(b"COMMIT", None)
+    _say(conn, _COMMIT)
     conn.pgconn.pipeline_sync()
-    results = await _results(conn.pgconn)
+    results = await (_exchanges.get(conn) or _Exchange(conn)).results()
     conn.pgconn.exit_pipeline_mode()
     for result in results:
         if result.status == pq.ExecStatus.FATAL_ERROR:
@@ -77,40 +82,99 @@ async def one_trip(
     return [result for result in results if result.status == pq.ExecStatus.TUPLES_OK]
 
 
-async def _results(pgconn: pq.abc.PGconn) -> list[pq.abc.PGresult]:
-    """Everything that comes back, up to the end of the pipeline."""
-    results: list[pq.abc.PGresult] = []
-    while True:
-        await _exchange(pgconn)
-        while not pgconn.is_busy():
-            result = pgconn.get_result()
+def _keep(conn: Connection, command: bytes) -> None:
+    """Prepares a command that is the same each time, because it says no value; SQL itself cannot prepare such ones."""
+    known = _prepared.setdefault(conn, set())
+    if command not in known and b"'" not in command:
+        conn.pgconn.send_prepare(command, command)
+        known.add(command)
+
+
+def _say(conn: Connection, command: bytes) -> None:
+    if command in _prepared[conn]:
+        conn.pgconn.send_query_prepared(command, None)
+    else:
+        conn.pgconn.send_query_params(command, None)
+
+
+class _Exchange:
+    """Sends and reads on a connection when the event loop says that it can.
+
+    The loop is told of the socket once, and not in every trip, which took it nine calls of the system. It is told of a
+    duplicate, because whoever else waits on this connection does so by its socket's own number, and takes that number
+    from the loop afterwards.
+    """
+
+    def __init__(self, conn: Connection) -> None:
+        self._pgconn = conn.pgconn
+        self._socket = os.dup(conn.pgconn.socket)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._read: list[pq.abc.PGresult] = []
+        self._ended: asyncio.Future[None] | None = None
+        _exchanges[conn] = self
+        finalize(conn, self._close)
+
+    async def results(self) -> list[pq.abc.PGresult]:
+        """Everything that comes back, up to the end of the pipeline."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            loop.add_reader(self._socket, self._readable)
+            self._loop = loop
+        self._read, self._ended = [], loop.create_future()
+        unsent = 0
+        try:
+            unsent = self._pgconn.flush()
+            if unsent:
+                loop.add_writer(self._socket, self._writable)
+            await self._ended
+        finally:
+            self._ended = None
+            if unsent:
+                loop.remove_writer(self._socket)
+        return self._read
+
+    def _readable(self) -> None:
+        if self._ended is None or self._ended.done():
+            # Nobody will read it here: the server has ended the connection, or somebody else uses it.
+            self._unwatch()
+            return
+        try:
+            self._pgconn.consume_input()
+            if self._has_ended():
+                self._ended.set_result(None)
+            elif self._pgconn.status == pq.ConnStatus.BAD:
+                self._ended.set_exception(psycopg.OperationalError("the connection is lost"))
+        except psycopg.Error as error:
+            self._ended.set_exception(error)
+
+    def _writable(self) -> None:
+        if self._loop is None or self._ended is None or self._ended.done():
+            return
+        try:
+            if not self._pgconn.flush():
+                self._loop.remove_writer(self._socket)
+        except psycopg.Error as error:
+            self._ended.set_exception(error)
+
+    def _has_ended(self) -> bool:
+        while not self._pgconn.is_busy():
+            result = self._pgconn.get_result()
             if result is None:
                 # The end of one statement's results; the next one's follow.
                 continue
             if result.status == pq.ExecStatus.PIPELINE_SYNC:
-                return results
-            results.append(result)
+                return True
+            self._read.append(result)
+        return False
+
+    def _unwatch(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._socket)
+        self._loop = None
+
+    def _close(self) -> None:
+        self._unwatch()
+        os.close(self._socket)
 
 
-async def _exchange(pgconn: pq.abc.PGconn) -> None:
-    """Sends what is left to send, and waits until there is something to read or room to send more."""
-    loop = asyncio.get_running_loop()
-    woken = loop.create_future()
-
-    def wake() -> None:
-        if not woken.done():
-            woken.set_result(None)
-
-    unsent = pgconn.flush()
-    loop.add_reader(pgconn.socket, wake)
-    if unsent:
-        loop.add_writer(pgconn.socket, wake)
-    try:
-        await woken
-    finally:
-        loop.remove_reader(pgconn.socket)
-        if unsent:
-            loop.remove_writer(pgconn.socket)
-    pgconn.consume_input()
-    if pgconn.status == pq.ConnStatus.BAD:
-        raise psycopg.OperationalError("the connection is lost")
+_exchanges: WeakKeyDictionary[Connection, _Exchange] = WeakKeyDictionary()

@@ -1,7 +1,6 @@
 """Appending: many events in one statement, each stored once, on positions without gaps."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import accumulate
 from operator import attrgetter
@@ -12,18 +11,14 @@ import msgspec
 from psycopg.pq.abc import PGresult
 
 from whence.db import Tx
-from whence.db.arrays import Array, Byteas, Smallints, Texts, Times, Uuids, of_one, scalar
+from whence.db.arrays import Array, Byteas, Smallints, Texts, Times, Uuids, row_values, scalar, taking_once
 from whence.db.queries import load
 from whence.db.trip import Statement, Values
 from whence.errors import FieldError, NotFound
-from whence.ledger.effects import CameOf, Effect, Placed, apply, effects_trip
+from whence.ledger.effects import TOLD, CameOf, Effect, Placed, Remembering, apply, effects_trip
 from whence.wire import Event, Measures
 
 _SQL = load("whence.ledger")
-_APPEND = Statement("append", _SQL["append"])
-_APPEND_PAYLOADS = Statement("append_payloads", _SQL["append_payloads"])
-_APPEND_ONE = Statement("append_one", of_one(_SQL["append"]))
-_APPEND_ONE_PAYLOAD = Statement("append_one_payload", of_one(_SQL["append_payloads"]))
 _decode_measures = msgspec.json.Decoder(Measures).decode
 
 # The columns of an event that its sender decides, with the form in which they travel.
@@ -46,6 +41,31 @@ _COLUMNS: dict[str, type[Array]] = {
     "payload_ref": Texts,
 }
 _of_event = attrgetter(*_COLUMNS)
+# All that are stored of an entry.
+_ENCODED: dict[str, type[Array]] = {
+    **_COLUMNS,
+    "measures": Texts,
+    "payload_commitment": Byteas,
+    "payload_subject": Texts,
+    "payload_key": Uuids,
+    "ciphertext": Byteas,
+}
+# In which events are alike that differ in the others alone, as Whence's own of one kind and user do.
+_ALIKE = _ENCODED.keys() - {"event_id", "occurred_at", "trace_id", "payload_commitment", "ciphertext"}
+
+
+class _Form:
+    """The statements of a trip, made for one event, for such as are alike, or for any."""
+
+    def __init__(self, name: str, once: Collection[str] | None) -> None:
+        self.append, self.append_payloads, self.remember_plain = (
+            Statement(f"{statement}_{name}", taking_once(_SQL[statement], once))
+            for statement in ("append", "append_payloads", "remember_plain")
+        )
+
+
+_ONE, _ALL_ALIKE, _ANY = _Form("one", None), _Form("alike", _ALIKE | TOLD.keys()), _Form("any", ())
+
 # What makes two events the same event, in the order of the statement `stored_before`.
 _CONTENT = (*_COLUMNS, "payload", "measures")
 
@@ -77,43 +97,53 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What the event's effect was, where it has one."""
 
 
-@dataclass(frozen=True, slots=True)
 class Block:
-    """Entries encoded as columns, ready to travel. Encoding is most of what an append costs this process."""
+    """Entries encoded as columns, or one of them as a row, ready to travel. Encoding is most of what an append costs
+    this process."""
 
-    count: int
-    columns: dict[str, Array]
-    effects: Placed
+    __slots__ = ("_columns", "count", "effects", "row")
+
+    def __init__(
+        self, count: int, effects: Placed, columns: dict[str, Array] | None, row: dict[str, bytes | None] | None = None
+    ) -> None:
+        self.count = count
+        self.effects = effects
+        self.row = row
+        self._columns = columns
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        if self._columns is None:
+            assert self.row is not None
+            self._columns = {name: array.of_row(self.row[name]) for name, array in _ENCODED.items()}
+        return self._columns
 
     @property
     def has_payloads(self) -> bool:
-        return self.columns["ciphertext"].data is not None
+        return not self.columns["ciphertext"].is_null if self.row is None else self.row["ciphertext"] is not None
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> "Block":
-        events = [entry.event for entry in entries]
-        sent = zip(*map(_of_event, events), strict=True)
-        columns = {name: array.of(values) for (name, array), values in zip(_COLUMNS.items(), sent, strict=True)}
-        columns["measures"] = Texts.of([event.measures and _encode_measures(event.measures) for event in events])
-        columns["payload_commitment"] = Byteas.of([entry.commitment for entry in entries])
-        columns["payload_subject"] = Texts.of([entry.payload_subject for entry in entries])
-        columns["payload_key"] = Uuids.of([entry.payload_key for entry in entries])
-        columns["ciphertext"] = Byteas.of([entry.ciphertext for entry in entries])
+        """Raises ValueError where an entry cannot be encoded."""
         effects = [(place, entry.effect) for place, entry in enumerate(entries, 1) if entry.effect is not None]
-        return cls(len(entries), columns, effects)
+        rows = [_row(entry) for entry in entries]
+        if len(rows) == 1:
+            return cls(1, effects, None, row_values(_ENCODED, rows[0]))
+        columns = zip(_ENCODED.items(), zip(*rows, strict=True), strict=True)
+        return cls(len(rows), effects, {name: array.of(values) for (name, array), values in columns})
 
     @classmethod
     def joined(cls, blocks: Sequence["Block"]) -> "Block":
         if len(blocks) == 1:
             return blocks[0]
-        columns = {name: Array.joined([block.columns[name] for block in blocks]) for name in blocks[0].columns}
+        columns = {name: Array.joined([block.columns[name] for block in blocks]) for name in _ENCODED}
         starts = accumulate((block.count for block in blocks), initial=0)
         effects = [
             (start + place, effect)
             for start, block in zip(starts, blocks, strict=False)
             for place, effect in block.effects
         ]
-        return cls(sum(block.count for block in blocks), columns, effects)
+        return cls(sum(block.count for block in blocks), effects, columns)
 
 
 async def append(tx: Tx, workspace_id: str, entries: Sequence[Entry], now: datetime) -> list[Outcome]:
@@ -157,19 +187,28 @@ def accepted(position: int, head: int, came_of: CameOf) -> Outcome:
     return Outcome("accepted", position, (), came_of.get(position - head))
 
 
-def trip_of(workspace_id: str, block: Block, now: datetime) -> list[tuple[Statement, Values]]:
-    """The same, as statements of one trip; they fail as a whole where an event is stored already."""
-    if block.count == 1:
-        values = {name: array.only for name, array in block.columns.items()}
-        append, append_payloads = _APPEND_ONE, _APPEND_ONE_PAYLOAD
+def trip_of(
+    workspace_id: str, block: Block, now: datetime, told_before: bool = False
+) -> list[tuple[Statement, Values]]:
+    """The same, as statements of one trip; they fail as a whole where an event is stored already. Unless it is known
+    that some were `told_before`, memories that are only to be stored are taken to be new, and all fail where one is
+    not."""
+    plain = None if told_before else Remembering.of(block.effects, block.count)
+    if block.row is not None:
+        form, values = _ONE, dict(block.row)
+    elif all(block.columns[name].is_same for name in _ALIKE) and (plain is None or plain.is_alike):
+        form = _ALL_ALIKE
+        values = {name: array.common if name in _ALIKE else array.binary for name, array in block.columns.items()}
     else:
-        values = {name: array.binary for name, array in block.columns.items()}
-        append, append_payloads = _APPEND, _APPEND_PAYLOADS
+        form, values = _ANY, {name: array.binary for name, array in block.columns.items()}
     values["workspace_id"] = workspace_id.encode()
     values["recorded_at"] = scalar(Times, now)
     values["count"] = block.count.to_bytes(8)
-    statements = (append, append_payloads) if block.has_payloads else (append,)
-    return [*((statement, values) for statement in statements), *effects_trip(block.effects, values)]
+    if plain is not None:
+        values |= plain.values(once=form is not _ANY)
+        return [(form.append, values), (form.remember_plain, values)]
+    payloads = [(form.append_payloads, values)] if block.has_payloads else []
+    return [(form.append, values), *payloads, *effects_trip(block.effects, values)]
 
 
 def head_in(rows: list[PGresult], workspace_id: str) -> int:
@@ -181,6 +220,12 @@ def head_in(rows: list[PGresult], workspace_id: str) -> int:
 
 def _encode_measures(measures: Measures) -> str:
     return msgspec.json.encode(measures).decode()
+
+
+def _row(entry: Entry) -> tuple[object, ...]:
+    measures = entry.event.measures and _encode_measures(entry.event.measures)
+    sealed = (entry.commitment, entry.payload_subject, entry.payload_key, entry.ciphertext)
+    return (*_of_event(entry.event), measures, *sealed)
 
 
 def _content(entry: Entry) -> tuple[object, ...]:

@@ -38,6 +38,8 @@ ENCODED_WAITERS = 64
 """So many small appends are encoded together as soon as they wait, while the database is busy with others."""
 GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QUEUED_EVENTS)
 
+_SAME_TEXT = "memories_same_text"
+"""By which the database refuses a memory that is taken to be new and was told before."""
 # What the database refuses although the event passed our own checks.
 _REFUSED_BY = {
     "payloads_subject_key": FieldError("subject_id", "the key of this subject is gone; send the event again"),
@@ -276,10 +278,16 @@ class Coalescer:
             *await self._store(workspace_id, entries[middle:]),
         ]
 
-    async def _store_fresh(self, workspace_id: str, block: Block) -> list[Outcome]:
-        rows = await self._database.one_trip(Scope(workspace_id), trip_of(workspace_id, block, self._clock()))
+    async def _store_fresh(self, workspace_id: str, block: Block, told_before: bool = False) -> list[Outcome]:
+        trip = trip_of(workspace_id, block, self._clock(), told_before)
+        try:
+            rows = await self._database.one_trip(Scope(workspace_id), trip)
+        except psycopg.errors.UniqueViolation as error:
+            if told_before or error.diag.constraint_name != _SAME_TEXT:
+                raise
+            return await self._store_fresh(workspace_id, block, told_before=True)
         head = head_in(rows, workspace_id)
-        came_of = came_of_trip(rows[1]) if block.effects else {}
+        came_of = came_of_trip(rows[1]) if len(rows) > 1 else {}
         return [accepted(position, head, came_of) for position in range(head + 1, head + block.count + 1)]
 
 

@@ -4,7 +4,8 @@ SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %(workspac
 
 -- name: append
 -- Stores events on the positions after the head, which it moves; fails as a whole where one is stored already.
--- The update takes the lock that makes appends of a workspace queue. Arrays travel in binary, one a column.
+-- The update takes the lock that makes appends of a workspace queue. Arrays travel in binary, one a column; where all
+-- events say the same, the ledger makes statements of this one that take it once (see db/arrays.py).
 WITH head AS (
     UPDATE whence.workspace_heads SET last_position = last_position + %(count)s::bigint
     WHERE workspace_id = %(workspace_id)s
@@ -32,9 +33,9 @@ WITH head AS (
 )
 SELECT last_position FROM head;
 
--- name: append_payloads
--- Follows `append` in its transaction, so the head has moved past these events already, and whoever removes a key waits
--- for it or has ended: a key that is seen here is there when this is committed.
+-- fragment: store_payloads
+-- The head has moved past these events already, and whoever removes a key waits for it or has ended: a key that is seen
+-- here is there when this is committed.
 INSERT INTO whence.payloads (workspace_id, global_position, user_id, subject_id, key_id, ciphertext)
 SELECT head.workspace_id, head.last_position - %(count)s::bigint + place, user_id, subject_id, coalesce((
     SELECT k.key_id FROM whence.subject_keys k
@@ -43,7 +44,42 @@ SELECT head.workspace_id, head.last_position - %(count)s::bigint + place, user_i
 FROM whence.workspace_heads head, unnest(
     %(user_id)b::text[], %(payload_subject)b::text[], %(payload_key)b::uuid[], %(ciphertext)b::bytea[]
 ) WITH ORDINALITY AS t (user_id, subject_id, key_id, ciphertext, place)
-WHERE head.workspace_id = %(workspace_id)s AND ciphertext IS NOT NULL;
+WHERE head.workspace_id = %(workspace_id)s AND ciphertext IS NOT NULL
+
+-- name: append_payloads
+-- Follows `append` in its transaction.
+{store_payloads};
+
+-- name: remember_plain
+-- Follows `append` in its transaction, where all of its events tell memories that are only to be stored: the payload of
+-- each, as `append_payloads` does it, its vector and its row. Fails as a whole where one was told before, or twice here.
+WITH sealed AS (
+    {store_payloads}
+), embedded AS (
+    INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
+    SELECT head.workspace_id, event_id, memory_user, embedder, embedding
+    FROM whence.workspace_heads head, unnest(
+        %(event_id)b::uuid[], %(memory_user)b::text[], %(embedder)b::text[], %(embedding)b::halfvec[]
+    ) WITH ORDINALITY AS t (event_id, memory_user, embedder, embedding, place)
+    WHERE head.workspace_id = %(workspace_id)s
+)
+INSERT INTO whence.memories (
+    workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, world_id_context, body,
+    body_hash, importance, valid_at, recorded_at, sanitised, speaker, role, teller
+)
+SELECT %(workspace_id)s, event_id, head.last_position - %(count)s::bigint + place, memory_user, subject_id, said_by,
+    agent_id, profile, tier, kind, world_id_context, body, body_hash, importance, coalesce(valid_at, %(recorded_at)s),
+    %(recorded_at)s, sanitised::jsonb, speaker, role, teller
+FROM whence.workspace_heads head, unnest(
+    %(event_id)b::uuid[], %(memory_user)b::text[], %(payload_subject)b::text[], %(said_by)b::text[],
+    %(agent_id)b::text[], %(profile)b::text[], %(tier)b::text[], %(kind)b::text[], %(world_id_context)b::text[],
+    %(body)b::text[], %(body_hash)b::bytea[], %(importance)b::float8[], %(valid_at)b::timestamptz[],
+    %(sanitised)b::text[], %(speaker)b::text[], %(role)b::text[], %(teller)b::text[]
+) WITH ORDINALITY AS t (
+    event_id, memory_user, subject_id, said_by, agent_id, profile, tier, kind, world_id_context, body, body_hash,
+    importance, valid_at, sanitised, speaker, role, teller, place
+)
+WHERE head.workspace_id = %(workspace_id)s;
 
 -- name: apply_effects
 -- Follows `append` in its transaction. What the documents say is done; a row for each that is not simply stored.

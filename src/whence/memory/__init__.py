@@ -30,10 +30,12 @@ from whence.ledger.events import MAX_POSITION, text_problem
 from whence.memory.known import as_known
 from whence.memory.own import Own, check_limit, check_names
 from whence.memory.profiles import Profiles
+from whence.memory.sanitise import possible_in
 from whence.memory.writing import (
     BETWEEN,
     GIVEN_EMBEDDER,
     MAX_SOURCES,
+    MAX_TEXT_CHARACTERS,
     Draft,
     document_of,
     draft,
@@ -41,6 +43,7 @@ from whence.memory.writing import (
     normal,
     owner_of,
     refused,
+    units_given,
 )
 from whence.models.embedder import Embedder
 from whence.wire import (
@@ -76,9 +79,9 @@ MAX_RULE_CHARACTERS = 20_000
 MAX_RULES = 10_000
 MAX_SESSIONS_ASKED = 100
 """Named in one recall."""
-PART_MEMORIES = 35
+PART_MEMORIES = 50
 """Of a batch; while the database stores them, the next are made ready."""
-LONG_CHARACTERS = 4_000
+LONG_CHARACTERS = 8_000
 """Texts of one call, or of one part of a batch, that are longer than this together are looked through beside the event
 loop."""
 
@@ -165,9 +168,13 @@ class Memory:
 
     def _drafts(self, principal: Principal, requests: Sequence[Remember], look: _Look) -> _Drafts:
         drafts: _Drafts = []
-        for request in requests:
+        possible, vectors = None, units_given([request.embedding for request in requests])
+        if len(requests) > 1:
+            # Longer ones are refused, and not looked at before.
+            possible = possible_in(r.text for r in requests if len(r.text) <= MAX_TEXT_CHARACTERS)
+        for request, vector in zip(requests, vectors, strict=True):
             try:
-                drafted = draft(principal, request, self.profiles)
+                drafted = draft(principal, request, self.profiles, None, possible, vector)
             except InvalidInput as error:
                 drafts.append(error.errors)
                 continue
@@ -199,11 +206,15 @@ class Memory:
                 self.on_told(principal.workspace_id, owner)
         items: list[RememberedItem] = []
         for item in told.drafts:
-            if isinstance(item, Draft):
-                own, outcome = next(stored)
-                items.append(await self._item(principal, item, own.payload, outcome))
-            else:
+            if not isinstance(item, Draft):
                 items.append(RememberedItem(errors=item))
+                continue
+            own, outcome = next(stored)
+            if outcome.status == "accepted" and outcome.effect is None:
+                # Nearly all of them, without a coroutine for each.
+                items.append(_stored(item, outcome))
+            else:
+                items.append(await self._item(principal, item, own.payload, outcome))
         return items
 
     async def _item(self, principal: Principal, drafted: Draft, payload: bytes, outcome: Outcome) -> RememberedItem:
@@ -214,11 +225,7 @@ class Memory:
         came_of = outcome.effect or {}
         warnings = await self._ended(principal.workspace_id, came_of["ended"]) if "ended" in came_of else ()
         if "status" not in came_of:
-            # It is stored as it was told.
-            position, sanitised = outcome.position or 0, drafted.sanitised or None
-            return RememberedItem(
-                Remembered(drafted.event_id, drafted.event_id, position, "stored", (), sanitised, warnings)
-            )
+            return _stored(drafted, outcome, warnings)
         count = came_of.get("episodes") or 0
         if count >= WARNED_EPISODES:
             warnings = (*warnings, f"the workspace has {count:,} of at most {MAX_EPISODES:,} episodes")
@@ -634,6 +641,12 @@ def _source(
 def quoted(said: bytes | None) -> str | None:
     """The words at a place that the sender named, who may have cut a sign in two."""
     return None if said is None else said.decode(errors="replace")
+
+
+def _stored(drafted: Draft, outcome: Outcome, warnings: tuple[str, ...] = ()) -> RememberedItem:
+    """As it was told."""
+    position, sanitised = outcome.position or 0, drafted.sanitised or None
+    return RememberedItem(Remembered(drafted.event_id, drafted.event_id, position, "stored", (), sanitised, warnings))
 
 
 def _missing(request: Remember, known: dict[UUID, bool]) -> FieldError | None:

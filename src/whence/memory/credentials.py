@@ -106,13 +106,21 @@ _LONG = re.compile(rf"[\w.:~+/=%-]{{{_LONG_CHARACTERS}}}")
 """What every token and every such value has, and most sentences have not."""
 
 
+def may_hold_api_keys(text: str) -> bool:
+    return _has_long(text) or _is_assigned(text) or any(map(text.__contains__, (*_FLAGS, _ACCOUNT_MARK)))
+
+
 def api_keys(text: str) -> Iterator[Span]:
-    # Words are quicker to measure than such a run is to find.
-    if max(map(len, text.split()), default=0) >= _LONG_CHARACTERS and _LONG.search(text):
+    if _has_long(text):
         yield from _tokens(text)
         yield from _authorizations(text)
     yield from _service_accounts(text)
     yield from _assignments(text)
+
+
+def _has_long(text: str) -> bool:
+    # Words are quicker to measure than such a run is to find.
+    return max(map(len, text.split()), default=0) >= _LONG_CHARACTERS and _LONG.search(text) is not None
 
 
 def _tokens(text: str) -> Iterator[Span]:
@@ -144,8 +152,11 @@ _ACCOUNT = re.compile(
 )
 
 
+_ACCOUNT_MARK = '"service_account"'
+
+
 def _service_accounts(text: str) -> Iterator[Span]:
-    if '"service_account"' in text:
+    if _ACCOUNT_MARK in text:
         for match in _ACCOUNT.finditer(text):
             yield match.span()
 
@@ -209,9 +220,12 @@ def _authorizations(text: str) -> Iterator[Span]:
             yield match.start(1), match.start(1) + len(value)
 
 
+def _is_assigned(text: str) -> bool:
+    return _SAYS.search(text) is not None and any(map(text.lower().__contains__, _NAMES))
+
+
 def _assignments(text: str) -> Iterator[Span]:
-    named = any(map(text.lower().__contains__, _NAMES)) and _SAYS.search(text)
-    for match in _ASSIGNED.finditer(text) if named else ():
+    for match in _ASSIGNED.finditer(text) if _is_assigned(text) else ():
         name = match[0][: match.start(1) - match.start()]
         value = _value(match[1])
         enough = _MIN_PASSWORD_CHARACTERS if _PASSWORD.search(name) else _MIN_SECRET_CHARACTERS
@@ -249,6 +263,10 @@ _BODY = re.compile(r"(?:[A-Za-z0-9+/=:,.\s()-]|\\[nr])*+")
 _MAX_KEY_CHARACTERS = 16_384
 
 
+def may_hold_private_keys(text: str) -> bool:
+    return "-----BEGIN " in text
+
+
 def private_keys(text: str) -> Iterator[Span]:
     """PEM blocks, also with escaped newlines. Of a block that was cut off, what still looks like a part of it."""
     last = 0
@@ -264,8 +282,12 @@ def private_keys(text: str) -> Iterator[Span]:
 _JWT = re.compile(r"(?<![A-Za-z0-9_-])eyJ[\w-]{8,4000}+(?:\.[\w-]{0,16000}+){1,4}")
 
 
+def may_hold_jwts(text: str) -> bool:
+    return "eyJ" in text
+
+
 def jwts(text: str) -> Iterator[Span]:
-    for match in _JWT.finditer(text) if "eyJ" in text else ():
+    for match in _JWT.finditer(text):
         if _is_header(match[0].partition(".")[0]):
             yield match.start(), match.start() + len(match[0].rstrip("."))
 
@@ -307,6 +329,10 @@ _ADO = re.compile(
 )
 _ADO_SECRET = re.compile(r"(?:password|pwd|accountkey|sharedaccesskey) ?= ?([^;\s]{1,300})", re.IGNORECASE)
 _HIDDEN = re.compile(r"[$%]?[{<\[(].*+|\$\w++|\*++|x{3,}+|\.{3}|…|redacted", re.IGNORECASE)
+
+
+def may_hold_connection_strings(text: str) -> bool:
+    return "=" in text or ":" in text
 
 
 def connection_strings(text: str) -> Iterator[Span]:

@@ -83,6 +83,10 @@ _FILES = _words("png jpg jpeg gif svg webp ico css scss js mjs cjs ts tsx jsx py
 """What ends the name of a file and is no domain anybody has a mailbox in: `logo@2x.png`."""
 
 
+def may_hold_emails(text: str) -> bool:
+    return "@" in text or any(map(text.__contains__, _SPELLING_SIGNS))
+
+
 def emails(text: str) -> Iterator[Span]:
     """Mailboxes, also with the sign spelled out. `git@host` is how repositories are addressed, and nobody's mailbox."""
     if "@" in text:
@@ -92,7 +96,7 @@ def emails(text: str) -> Iterator[Span]:
             address = text[max(0, start - 3) : start] == "://"
             if start < match.end() - len(domain) - 1 and not address and local != "git" and _is_domain(domain):
                 yield start, match.end()
-    if any(map(text.__contains__, _SPELLING_SIGNS)) and _SPELLING.search(text):
+    if _SPELLING.search(text):
         for match in _SPELLED.finditer(text):
             yield match.span()
 
@@ -152,13 +156,16 @@ _IP = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 
 
 _MANY_DIGITS = re.compile(r"[0-9](?:[^0-9]{0,3}[0-9]){6}")
-"""What every telephone has and most sentences have not."""
+"""What every telephone has and every card, and most sentences have not."""
+
+
+def may_hold_long_numbers(text: str) -> bool:
+    """Telephones or cards."""
+    return _MANY_DIGITS.search(text) is not None
 
 
 def phones(text: str) -> Iterator[Span]:
     """With a country code, in a form that only telephones have, or beside a word that says so."""
-    if not _MANY_DIGITS.search(text):
-        return
     if "+" in text or "00" in text:
         for match in _INTERNATIONAL.finditer(text):
             if _is_international(match[0]):
@@ -228,9 +235,13 @@ def cards(text: str) -> Iterator[Span]:
             yield match.span()
 
 
+def may_hold_ibans(text: str) -> bool:
+    return _CHECK_DIGITS.search(text) is not None
+
+
 def ibans(text: str) -> Iterator[Span]:
     """The words that follow an account may look like groups of it, so every end of a group is tried, the last first."""
-    for match in _IBAN.finditer(text) if _CHECK_DIGITS.search(text) else ():
+    for match in _IBAN.finditer(text):
         if match[0][2:4] in ("00", "01", "99"):
             continue  # No country's banks compute these.
         found, start = match[0], match.start()
@@ -349,11 +360,16 @@ _LETTERS_AFTER = 7
 """Of a form: so many letters or signs at most stand before its first digit, and after its last."""
 
 
+def may_hold_national_ids(text: str) -> bool:
+    return _NUMBER.search(text) is not None
+
+
 def national_ids(text: str) -> Iterator[Span]:
-    if not _NUMBER.search(text):
-        return
     # Forms are many, and most of a text has no digit: each is looked for where the digits are.
-    start = max(0, next(_DIGIT.finditer(text)).start() - _LETTERS_BEFORE)
+    first = _DIGIT.search(text)
+    if first is None:
+        return
+    start = max(0, first.start() - _LETTERS_BEFORE)
     end = max(map(text.rfind, string.digits)) + 1 + _LETTERS_AFTER + _SEEN_AFTER
     for form, is_valid, words in _NUMBERS:
         # Most texts have no number of the form, which is quicker to see than that they lack the words.

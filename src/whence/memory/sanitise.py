@@ -6,14 +6,33 @@ and never by its value: the counts may be logged, the values may not.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from whence.memory.credentials import api_keys, connection_strings, jwts, private_keys
-from whence.memory.personal import cards, emails, ibans, national_ids, phones
-from whence.memory.traces import trace_dumps
+from whence.memory.credentials import (
+    api_keys,
+    connection_strings,
+    jwts,
+    may_hold_api_keys,
+    may_hold_connection_strings,
+    may_hold_jwts,
+    may_hold_private_keys,
+    private_keys,
+)
+from whence.memory.personal import (
+    cards,
+    emails,
+    ibans,
+    may_hold_emails,
+    may_hold_ibans,
+    may_hold_long_numbers,
+    may_hold_national_ids,
+    national_ids,
+    phones,
+)
+from whence.memory.traces import may_hold_traces, trace_dumps
 
 Category = Literal[
     "trace_dump",
@@ -38,26 +57,35 @@ MIN_CHARACTERS = 5
 
 class _Finder(NamedTuple):
     find: Callable[[str], Iterator[tuple[int, int]]]
+    """Asked only where `may_find` says so."""
+    may_find: Callable[[str], bool]
+    """Whether a text has what everything that it finds has. Most sentences have not, and this is quicker than to look.
+    It is so of texts that were joined if it is so of one of them."""
     digits: int = 0
-    """So many has everything that it finds; most sentences have fewer, and counting is quicker than searching."""
+    """So many has everything that it finds."""
 
 
 _FINDERS: dict[Category, _Finder] = {
-    "trace_dump": _Finder(trace_dumps),
-    "private_key": _Finder(private_keys),
-    "connection_string": _Finder(connection_strings),
-    "jwt": _Finder(jwts),
-    "api_key": _Finder(api_keys),
-    "iban": _Finder(ibans, digits=2),
-    "card": _Finder(cards, digits=14),
-    "national_id": _Finder(national_ids, digits=4),
-    "email": _Finder(emails),
-    "phone": _Finder(phones, digits=7),
+    "trace_dump": _Finder(trace_dumps, may_hold_traces),
+    "private_key": _Finder(private_keys, may_hold_private_keys),
+    "connection_string": _Finder(connection_strings, may_hold_connection_strings),
+    "jwt": _Finder(jwts, may_hold_jwts),
+    "api_key": _Finder(api_keys, may_hold_api_keys),
+    "iban": _Finder(ibans, may_hold_ibans, digits=2),
+    "card": _Finder(cards, may_hold_long_numbers, digits=14),
+    "national_id": _Finder(national_ids, may_hold_national_ids, digits=4),
+    "email": _Finder(emails, may_hold_emails),
+    "phone": _Finder(phones, may_hold_long_numbers, digits=7),
 }
 """From the most specific to the least: of findings of the same length the first one names what was found."""
 
+_MAY_FIND = {finder.may_find for finder in _FINDERS.values()}
+
 _STRING = re.compile(r'("(?:[^"\\]|\\.)*+")(\s*+:\s*+)?')
 """Of JSON that is valid; one that is followed by a colon is a name."""
+
+_BETWEEN = "\x1f"
+"""Between texts that are looked through at once. It ends words."""
 
 _RANK = {category: rank for rank, category in enumerate(_FINDERS)}
 
@@ -77,9 +105,17 @@ class Sanitised(NamedTuple):
     """Found, although the rule is to refuse the whole text."""
 
 
-def sanitise(text: str, rules: Mapping[Category, Rule]) -> Sanitised:
-    """The text with a mark such as `[email]` for each finding. A category without a rule is replaced."""
-    findings = findings_in(text, rules)
+def possible_in(texts: Iterable[str]) -> list[Category]:
+    """What at least one of the texts may hold; nearly always little, and asked of all at once it costs little."""
+    joined = _BETWEEN.join(texts)
+    said = {may_find: may_find(joined) for may_find in _MAY_FIND}
+    return [category for category, finder in _FINDERS.items() if said[finder.may_find]]
+
+
+def sanitise(text: str, rules: Mapping[Category, Rule], possible: Iterable[Category] | None = None) -> Sanitised:
+    """The text with a mark such as `[email]` for each finding. A category without a rule is replaced. `possible` is
+    what `possible_in` says of texts of which this is one."""
+    findings = findings_in(text, rules, possible)
     if not findings:
         return Sanitised(text, {}, ())
     counts: Counter[Category] = Counter()
@@ -128,16 +164,16 @@ def _told(text: str, counts: Counter[Category], rules: Mapping[Category, Rule]) 
     return Sanitised(text, found, tuple(refused))
 
 
-def findings_in(text: str, rules: Mapping[Category, Rule]) -> list[Finding]:
+def findings_in(text: str, rules: Mapping[Category, Rule], possible: Iterable[Category] | None = None) -> list[Finding]:
     """What is to be taken out of a text, in order, joined where it overlaps.
 
     What lies inside a value that is kept is kept with it: a mailbox that is part of an address. A trace is no value, so
     what lies inside one counts by itself."""
-    digits = sum(map(text.count, "0123456789"))
+    digits = sum(map(text.count, "0123456789")) if possible is None or possible else 0
     findings = [
         Finding(*span, category)
-        for category, finder in _FINDERS.items()
-        if finder.digits <= digits
+        for category in (_FINDERS if possible is None else possible)
+        if (finder := _FINDERS[category]).digits <= digits and finder.may_find(text)
         for span in finder.find(text)
     ]
     if not findings:

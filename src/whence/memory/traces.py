@@ -18,8 +18,12 @@ MAX_MESSAGE_LINES = 3
 """Between the line that tells of a crash and its first frame."""
 
 
+def may_hold_traces(text: str) -> bool:
+    """A stack has lines, a span has braces, and most texts have neither."""
+    return "\n" in text or "\\n" in text or "{" in text or "[" in text
+
+
 def trace_dumps(text: str) -> Iterator[Span]:
-    # A stack has lines, a span has braces, and most texts have neither.
     if "\n" in text or "\\n" in text:
         yield from _stacks(text)
     if ("{" in text or "[" in text) and _SPAN_KEY.search(text):

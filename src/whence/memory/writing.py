@@ -8,6 +8,7 @@ import hashlib
 import math
 import struct
 import unicodedata
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from whence.errors import FieldError, InvalidInput
 from whence.identity import Principal
 from whence.ids import new_id
-from whence.ledger.effects import Effect, OwnEvent, Vector
+from whence.ledger.effects import Effect, OwnEvent, Plain, Told, Vector
 from whence.ledger.events import (
     EARLIEST,
     LATEST,
@@ -29,7 +30,7 @@ from whence.ledger.events import (
 )
 from whence.ledger.payloads import subject_of
 from whence.memory.profiles import Profile, Profiles, check_cell
-from whence.memory.sanitise import sanitise
+from whence.memory.sanitise import Category, sanitise
 from whence.wire import Event, Fact, Remember
 
 MAX_TEXT_CHARACTERS = 20_000
@@ -41,6 +42,12 @@ DEFAULT_CONFIDENCE = 0.8
 GIVEN_EMBEDDER: Final = "given"
 BETWEEN: Final = "\x1f"
 """Stands between a subject and a predicate in a key; neither can have it."""
+
+_KEPT: Final = np.dtype(">f2")
+"""How the components of a vector are kept and travel."""
+
+Unit = npt.NDArray[np.float16]
+"""A vector of length one."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -97,11 +104,20 @@ class Draft(NamedTuple):
     sanitised: dict[str, int]
     changed: frozenset[str]
     """The fields that something was taken out of: what was said there is not known any more."""
-    vector: npt.NDArray[np.float16] | None
+    vector: Unit | None
 
 
-def draft(principal: Principal, request: Remember, profiles: Profiles, named: str | None = None) -> Draft:
-    """By the agent's profile, or by the one that is named. Raises InvalidInput that names the field."""
+def draft(
+    principal: Principal,
+    request: Remember,
+    profiles: Profiles,
+    named: str | None = None,
+    possible: Sequence[Category] | None = None,
+    vector: Unit | None = None,
+) -> Draft:
+    """By the agent's profile, or by the one that is named. `possible` is what its text may hold that must not be
+    remembered, and `vector` its embedding of length one, where they are known. Raises InvalidInput that names the
+    field."""
     for field, value in (
         ("agent", request.agent),
         ("user_id", request.user_id),
@@ -121,14 +137,15 @@ def draft(principal: Principal, request: Remember, profiles: Profiles, named: st
     check_clean(name, profile, key=request.key, speaker=request.speaker)
     user_id = owner_of(principal, request.user_id, name, profile)
     cleaned = _Cleaner(name, profile)
-    text = cleaned.clean("text", request.text, MAX_TEXT_CHARACTERS)
+    text = cleaned.clean("text", request.text, MAX_TEXT_CHARACTERS, possible)
     fact = request.fact and Fact(
         cleaned.clean("fact.subject", request.fact.subject, MAX_IDENTIFIER_CHARACTERS),
         cleaned.clean("fact.predicate", request.fact.predicate, MAX_IDENTIFIER_CHARACTERS),
         cleaned.clean("fact.object", request.fact.object, MAX_TEXT_CHARACTERS),
         DEFAULT_CONFIDENCE if request.fact.confidence is None else request.fact.confidence,
     )
-    vector = None if request.embedding is None else unit_given(request.embedding)
+    if vector is None and request.embedding is not None:
+        vector = unit_given(request.embedding)
     event_id = request.memory_id or new_id()
     changed = frozenset(cleaned.changed)
     return Draft(request, principal, name, profile, event_id, user_id, text, fact, cleaned.found, changed, vector)
@@ -193,7 +210,39 @@ def event_of(
     written = _encode(document)
     given = b"" if drafted.vector is None else b'"embedding":%b,' % _encode(drafted.vector.tobytes())
     payload = b'{%b"memory":%b}' % (given, written)
-    return OwnEvent(event, payload, Effect(written, drafted.event_id, vector), is_canonical=True)
+    effect = Effect(written, drafted.event_id, vector, _plain(document, vector.embedder))
+    return OwnEvent(event, payload, effect, is_canonical=True)
+
+
+def _plain(document: Document, embedder: str) -> Plain | None:
+    """Its row, where it is only to be stored, and says nothing that such rows have no column for."""
+    source = document.sources[0]
+    if (
+        document.conflict_key is not None
+        or document.session_id is not None
+        or document.interaction_id is not None
+        or document.run_id is not None
+        or document.fact_subject is not None
+        or source["role"] != "told"
+    ):
+        return None
+    told = Told(
+        document.user_id,
+        document.said_by,
+        document.profile,
+        document.tier,
+        document.kind,
+        document.world_id_context,
+        # As JSON numbers are: minus nothing is nothing.
+        document.importance + 0.0,
+        document.valid_at,
+        _encode(document.sanitised).decode() if document.sanitised else None,
+        document.speaker,
+        document.role,
+        str(source["source"]),
+        embedder,
+    )
+    return Plain(document.body, bytes.fromhex(document.body_hash), told)
 
 
 def document_of(payload: bytes) -> dict[str, Any]:
@@ -323,16 +372,34 @@ def _check_numbers(request: Remember) -> None:
         raise refused("derived_from", "a memory cannot come from itself")
 
 
-def unit_given(embedding: tuple[float, ...]) -> npt.NDArray[np.float16]:
+def units_given(embeddings: Sequence[tuple[float, ...] | None]) -> Sequence[Unit | None]:
+    """What `unit_given` makes of each, in half the time; None for all where one is missing, has another form or is not
+    a vector: then each is to be looked at by itself."""
+    unknown: list[Unit | None] = [None] * len(embeddings)
+    given = [embedding for embedding in embeddings if embedding]
+    if len(given) < max(2, len(embeddings)) or len(set(map(len, given))) > 1:
+        return unknown
+    size = len(given[0])
+    if size > MAX_EMBEDDING_COMPONENTS:
+        return unknown
+    numbers = struct.Struct(f"{size}d").pack
+    vectors = np.frombuffer(b"".join([numbers(*embedding) for embedding in given])).reshape(-1, size)
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    if not (np.isfinite(lengths).all() and lengths.all()):
+        return unknown
+    return list((vectors / lengths[:, None]).astype(_KEPT))
+
+
+def unit_given(embedding: tuple[float, ...]) -> Unit:
     """Of length one, rounded as it is kept, two bytes a component: a rebuild from what is kept finds the same."""
     if not 1 <= len(embedding) <= MAX_EMBEDDING_COMPONENTS:
         raise refused("embedding", f"from 1 to {MAX_EMBEDDING_COMPONENTS:,} numbers")
     # As numbers in memory first: numpy takes three times as long for a list.
     vector = np.frombuffer(struct.pack(f"{len(embedding)}d", *embedding))
-    length = math.sqrt(vector @ vector)
+    length = math.sqrt(vector.dot(vector))
     if not math.isfinite(length) or length == 0:
         raise refused("embedding", "must be finite and not all zero")
-    return (vector / length).astype(">f2")
+    return (vector / length).astype(_KEPT)
 
 
 class _Cleaner:
@@ -344,9 +411,9 @@ class _Cleaner:
         self.found: dict[str, int] = {}
         self.changed: set[str] = set()
 
-    def clean(self, field: str, text: str, limit: int) -> str:
+    def clean(self, field: str, text: str, limit: int, possible: Sequence[Category] | None = None) -> str:
         check_name(field, text, limit)
-        done = sanitise(text, self._rules)
+        done = sanitise(text, self._rules, possible)
         if done.refused:
             what = ", ".join(category.replace("_", " ") for category in done.refused)
             raise refused(field, f"holds what the profile {self._name} refuses: {what}")
