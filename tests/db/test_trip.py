@@ -5,6 +5,7 @@ import gc
 import os
 import struct
 import time
+from typing import Any
 
 import psycopg
 import pytest
@@ -30,6 +31,12 @@ SLEEP = Statement("test_sleep", b"SELECT pg_sleep(%(seconds)s::float8)::text")
 
 def values(workspace: Workspace) -> Values:
     return {"workspace_id": workspace.workspace_id.encode(), "number": (0).to_bytes(8), "data": b"x" * (8 << 20)}
+
+
+async def ended(task: asyncio.Task[Any]) -> None:
+    """Who gives up in the moment in which the pool hands over a connection is not heard, and the trip is made."""
+    await asyncio.wait([task])
+    assert task.cancelled() or task.result() is not None
 
 
 async def test_what_is_larger_than_the_sockets_buffer_arrives_whole_and_in_the_scope(
@@ -67,8 +74,7 @@ async def test_who_gives_up_in_the_middle_leaves_the_connections_usable(app: App
         task = asyncio.create_task(app.database.one_trip(scope, [(BUMP, given), (SLEEP, given)]))
         await asyncio.sleep(0.02)
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await ended(task)
     rows = await app.database.one_trip(scope, [(BUMP, given)])
     assert 1 <= int.from_bytes(rows[0].get_value(0, 0) or b"") <= 11
 
@@ -80,8 +86,7 @@ async def test_connections_that_are_gone_leave_no_descriptor_behind(app: App, wo
         task = asyncio.create_task(app.database.one_trip(scope, [(SLEEP, given)]))
         await asyncio.sleep(0.01)
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await ended(task)
         await app.database.one_trip(scope, [(BUMP, given)])
         del task
         gc.collect()
@@ -107,15 +112,15 @@ async def test_a_connection_that_the_server_has_ended_keeps_nobody_busy(app: App
 async def test_who_waits_for_a_connection_gets_the_next_one(postgres: EmbeddedServer, workspace: Workspace) -> None:
     """It is not kept for a trip that may come."""
     given, scope = values(workspace), Scope(workspace.workspace_id)
-    ended: list[str] = []
+    done: list[str] = []
 
     async def trip(name: str, seconds: float) -> None:
         await database.one_trip(scope, [(SLEEP, {**given, "seconds": struct.pack("!d", seconds)})])
-        ended.append(name)
+        done.append(name)
 
     async with Database(postgres.app_conninfo, 2) as database:
         await asyncio.gather(trip("long", 1.5), trip("short", 0.1), trip("waits", 0.0))
-    assert ended == ["short", "waits", "long"]
+    assert done == ["short", "waits", "long"]
 
 
 async def test_where_one_connection_is_lost_the_one_that_is_kept_is_looked_at(
