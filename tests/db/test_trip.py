@@ -5,6 +5,7 @@ import gc
 import os
 import struct
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -14,7 +15,7 @@ from conftest import Workspace
 from whence.app import App
 from whence.db import Database, Scope
 from whence.db.embedded import EmbeddedServer
-from whence.db.trip import Statement, Values
+from whence.db.trip import MAX_KEPT, Statement, Values
 from whence.errors import Unavailable
 
 SELECT = Statement("test_select", b"SELECT octet_length(%(data)s::bytea)::bigint, current_user::text")
@@ -25,6 +26,7 @@ BUMP = Statement(
 )
 DIVIDE = Statement("test_divide", b"SELECT 1 / %(number)s::bigint")
 WHO = Statement("test_who", b"SELECT pg_backend_pid()::text")
+SCOPE = Statement("test_scope", b"SELECT current_setting('app.workspace_id') || ' ' || current_setting('app.user_id')")
 SLEEPER = Statement("test_sleeper", b'SELECT pg_sleep(%(seconds)s::float8)::text AS "the sleeper"')
 SLEEP = Statement("test_sleep", b"SELECT pg_sleep(%(seconds)s::float8)::text")
 
@@ -141,6 +143,66 @@ async def test_where_one_connection_is_lost_the_one_that_is_kept_is_looked_at(
         with pytest.raises(Unavailable):
             await running
         await database.one_trip(scope, [(WHO, given)])
+
+
+async def test_statements_are_made_while_the_database_begins(postgres: EmbeddedServer, workspace: Workspace) -> None:
+    scope, given, seen = Scope(workspace.workspace_id), values(workspace), list[str]()
+
+    def made() -> Iterator[tuple[Statement, Values]]:
+        with psycopg.connect(postgres.app_conninfo, autocommit=True) as conn:
+            deadline = time.monotonic() + 10
+            while not seen and time.monotonic() < deadline:
+                rows = conn.execute("SELECT query FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchall()
+                seen.extend(query for (query,) in rows if query.startswith("SET LOCAL app.workspace_id"))
+        yield BUMP, given
+
+    async with Database(postgres.app_conninfo, 2) as database:
+        [row] = await database.one_trip(scope, [(WHO, given)])
+        pid = int(row.get_value(0, 0) or b"")
+        [row] = await database.one_trip(scope, made())
+    assert int.from_bytes(row.get_value(0, 0) or b"") == 1
+    assert seen, "nothing was sent before the statements were made"
+
+
+async def test_statements_that_cannot_be_made_leave_the_connections_usable(app: App, workspace: Workspace) -> None:
+    scope, given = Scope(workspace.workspace_id), values(workspace)
+
+    def made() -> Iterator[tuple[Statement, Values]]:
+        yield BUMP, given
+        raise ValueError("one of them is not to be had")
+
+    for _ in range(20):
+        with pytest.raises(ValueError, match="not to be had"):
+            await app.database.one_trip(scope, made())
+    await app.database.one_trip(scope, [(BUMP, given)])
+    assert await app.ledger.heads.read(workspace.workspace_id) == 1
+
+
+async def test_scopes_that_begin_alike_are_told_apart_however_many_there_are(
+    postgres: EmbeddedServer, workspace: Workspace
+) -> None:
+    """The database tells names of what is prepared apart by their first 63 bytes."""
+    async with Database(postgres.app_conninfo, 2) as database:
+        for _ in range(2):
+            for number in range(MAX_KEPT + 20):
+                scope = Scope("w-" + "x" * 80 + str(number), f"u'{number}")
+                [row] = await database.one_trip(scope, [(SCOPE, {})])
+                assert row.get_value(0, 0) == f"{scope.workspace_id} {scope.user_id}".encode()
+
+
+async def test_what_was_not_prepared_because_of_a_failure_is_prepared_later(
+    postgres: EmbeddedServer, workspace: Workspace
+) -> None:
+    scope, given = Scope(workspace.workspace_id), values(workspace)
+    wrong = Statement("test_wrong", b"SELECT nothing FROM whence.nowhere")
+    async with Database(postgres.app_conninfo, 2) as database:
+        for _ in range(3):
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                await database.one_trip(scope, [(DIVIDE, given), (wrong, given), (BUMP, given)])
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await database.one_trip(scope, [(DIVIDE, given), (BUMP, given)])
+        [row] = await database.one_trip(scope, [(BUMP, given)])
+    assert int.from_bytes(row.get_value(0, 0) or b"") == 1
 
 
 def test_parameters_are_numbered_by_their_first_use() -> None:

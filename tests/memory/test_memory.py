@@ -167,8 +167,9 @@ async def test_what_is_told_again_takes_two_trips_and_what_is_new_one(
     one_trip = app.database.one_trip
 
     async def counted(scope: Scope, statements: Any) -> Any:
-        trips.append([statement.name.decode() for statement, _ in statements])
-        return await one_trip(scope, statements)
+        made = list(statements)
+        trips.append([statement.name.decode() for statement, _ in made])
+        return await one_trip(scope, made)
 
     monkeypatch.setattr(app.database, "one_trip", counted)
     for text in ("tea", "tea", "milk"):

@@ -7,7 +7,7 @@ anybody who writes SQL against a Whence database.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -122,8 +122,9 @@ class Database:
             finally:
                 await self._pool.putconn(conn)
 
-    async def one_trip(self, scope: Scope, statements: Sequence[tuple[Statement, Values]]) -> list[pq.abc.PGresult]:
-        """The statements as one transaction, committed when this returns; what gave rows."""
+    async def one_trip(self, scope: Scope, statements: Iterable[tuple[Statement, Values]]) -> list[pq.abc.PGresult]:
+        """The statements as one transaction, committed when this returns; what gave rows. They may be made as they are
+        asked for: the database begins meanwhile."""
         with _unavailable_when_unreachable():
             conn = await self._for_a_trip()
             try:
@@ -162,9 +163,9 @@ class Database:
                 await self._trips.check()
             elif isinstance(error, psycopg.Error):
                 await conn.rollback()
-            elif isinstance(error, asyncio.CancelledError):
-                # Given up in the middle of an answer, the connection is of no use to anybody. What was sent on it may
-                # be committed all the same.
+            elif conn.pgconn.pipeline_status != pq.PipelineStatus.OFF:
+                # Given up in the middle of an answer, or of what is sent, the connection is of no use to anybody. What
+                # was sent on it may be committed all the same.
                 await conn.close()
         finally:
             await self._trips.putconn(conn)

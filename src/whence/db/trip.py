@@ -8,7 +8,7 @@ sends at once. Everything else in Whence goes through psycopg's cursors.
 import asyncio
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
@@ -23,7 +23,11 @@ Values = Mapping[str, bytes | None]
 _PLACEHOLDER = re.compile(rb"%\((\w+)\)[sb]")
 _BINARY = pq.Format.BINARY
 _COMMIT = b"COMMIT"
-_prepared: WeakKeyDictionary[Connection, set[bytes]] = WeakKeyDictionary()
+MAX_KEPT = 256
+"""Of what is prepared on one connection: commands beyond it are parsed each time they are said."""
+
+_prepared: WeakKeyDictionary[Connection, dict[bytes, bytes]] = WeakKeyDictionary()
+"""By commands, and by the names of statements: the name under which the database knows each."""
 
 
 class Statement:
@@ -34,16 +38,6 @@ class Statement:
         self.parameters = tuple(dict.fromkeys(name.decode() for name in _PLACEHOLDER.findall(statement)))
         places = {name: b"$%d" % place for place, name in enumerate(self.parameters, 1)}
         self.sql = _PLACEHOLDER.sub(lambda found: places[found[1].decode()], statement)
-
-    async def prepare(self, conn: Connection) -> None:
-        known = _prepared.setdefault(conn, set())
-        if self.name not in known:
-            await conn.execute(b"PREPARE %b AS %b" % (self.name, self.sql), prepare=False)
-            known.add(self.name)
-
-    def send(self, conn: Connection, values: Values) -> None:
-        given = [values[name] for name in self.parameters]
-        conn.pgconn.send_query_prepared(self.name, given, [_BINARY] * len(given), result_format=_BINARY)
 
 
 def rows_of(result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
@@ -56,45 +50,83 @@ def rows_of(result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
 
 
 async def one_trip(
-    conn: Connection, begin: Sequence[bytes], statements: Sequence[tuple[Statement, Values]]
+    conn: Connection, begin: Sequence[bytes], statements: Iterable[tuple[Statement, Values]]
 ) -> list[pq.abc.PGresult]:
     """Begins, runs the statements and commits; returns what gave rows.
 
-    Raises the first error; the transaction is then the caller's to roll back.
+    Statements that are made as they are asked for are made while the database begins. Raises the first error; the
+    transaction is then the caller's to roll back.
     """
-    for statement, _ in statements:
-        await statement.prepare(conn)
-    conn.pgconn.enter_pipeline_mode()
+    sending = _Sending(conn)
     # Before anything can fail, after which nothing would be prepared.
     for command in (*begin, _COMMIT):
-        _keep(conn, command)
+        sending.keep(command)
     for command in begin:
-        _say(conn, command)
-    for statement, values in statements:
-        statement.send(conn, values)
-    _say(conn, _COMMIT)
+        sending.say(command)
+    if not isinstance(statements, Sequence):
+        conn.pgconn.flush()
+    made = list(statements)
+    for statement, _ in made:
+        sending.prepare(statement)
+    for statement, values in made:
+        sending.run(statement, values)
+    sending.say(_COMMIT)
     conn.pgconn.pipeline_sync()
     results = await (_exchanges.get(conn) or _Exchange(conn)).results()
     conn.pgconn.exit_pipeline_mode()
+    sending.learn(results)
     for result in results:
         if result.status == pq.ExecStatus.FATAL_ERROR:
             raise error_from_result(result)
     return [result for result in results if result.status == pq.ExecStatus.TUPLES_OK]
 
 
-def _keep(conn: Connection, command: bytes) -> None:
-    """Prepares a command that is the same each time, because it says no value; SQL itself cannot prepare such ones."""
-    known = _prepared.setdefault(conn, set())
-    if command not in known and b"'" not in command:
-        conn.pgconn.send_prepare(command, command)
-        known.add(command)
+class _Sending:
+    """What is sent on a connection in one go. What is not prepared there yet is prepared on the way."""
 
+    def __init__(self, conn: Connection) -> None:
+        self._pgconn = conn.pgconn
+        self._known = _prepared.setdefault(conn, {})
+        self._fresh: dict[bytes, bytes] = {}
+        self._sent: list[bytes | None] = []
+        """Of everything that has a result, what it prepares."""
+        self._pgconn.enter_pipeline_mode()
 
-def _say(conn: Connection, command: bytes) -> None:
-    if command in _prepared[conn]:
-        conn.pgconn.send_query_prepared(command, None)
-    else:
-        conn.pgconn.send_query_params(command, None)
+    def keep(self, command: bytes) -> None:
+        """Prepares a command, which SQL itself cannot. Under a number: the database knows names apart by their first
+        63 bytes, and commands that say whose rows are to be seen may begin with as many that are the same."""
+        number = len(self._known) + len(self._fresh)
+        if command not in self._known and number < MAX_KEPT:
+            self._prepare(command, b"whence_command_%d" % number, command)
+
+    def prepare(self, statement: Statement) -> None:
+        if statement.name not in self._known and statement.name not in self._fresh:
+            self._prepare(statement.name, statement.name, statement.sql)
+
+    def say(self, command: bytes) -> None:
+        name = self._known.get(command) or self._fresh.get(command)
+        if name is None:
+            self._pgconn.send_query_params(command, None)
+        else:
+            self._pgconn.send_query_prepared(name, None)
+        self._sent.append(None)
+
+    def run(self, statement: Statement, values: Values) -> None:
+        given = [values[name] for name in statement.parameters]
+        self._pgconn.send_query_prepared(statement.name, given, [_BINARY] * len(given), result_format=_BINARY)
+        self._sent.append(None)
+
+    def learn(self, results: Sequence[pq.abc.PGresult]) -> None:
+        """What the database has prepared stays so, whatever became of the rest."""
+        if self._fresh:
+            for what, result in zip(self._sent, results, strict=False):
+                if what is not None and result.status == pq.ExecStatus.COMMAND_OK:
+                    self._known[what] = self._fresh[what]
+
+    def _prepare(self, what: bytes, name: bytes, sql: bytes) -> None:
+        self._pgconn.send_prepare(name, sql)
+        self._fresh[what] = name
+        self._sent.append(what)
 
 
 class _Exchange:

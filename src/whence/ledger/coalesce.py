@@ -9,7 +9,7 @@ When a group fails, it is halved until the entry that fails stands alone, or wit
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from whence.clock import Clock
 from whence.db import Database, Scope
+from whence.db.trip import Statement, Values
 from whence.errors import FieldError, Overloaded, Unavailable, WhenceError
 from whence.ledger.append import Block, Entry, Outcome, accepted, append, head_in, trip_of
 from whence.ledger.effects import came_of_trip
@@ -234,7 +235,7 @@ class Coalescer:
         entries = [entry for waiting in group.waiting for entry in waiting.entries]
         self._group_sizes.observe(len(entries))
         try:
-            outcomes = await self._store(workspace_id, entries, group.block(entries))
+            outcomes = await self._store(workspace_id, entries, lambda: group.block(entries) or Block.of(entries))
         except BaseException as error:
             for waiting in group.waiting:
                 waiting.fail(_as_answer(error))
@@ -255,14 +256,17 @@ class Coalescer:
         if last:
             self._on_commit(workspace_id, last)
 
-    async def _store(self, workspace_id: str, entries: Sequence[Entry], encoded: Block | None = None) -> list[Outcome]:
+    async def _store(
+        self, workspace_id: str, entries: Sequence[Entry], encode: Callable[[], Block] | None = None
+    ) -> list[Outcome]:
         """As if none was stored before, which is nearly always so; else with a look at each; else in halves.
 
-        `encoded` is the entries, where they have been encoded already.
+        `encode` is called while the database begins; without it the entries are encoded before, because a connection
+        is lost where one of them cannot be.
         """
         try:
             try:
-                return await self._store_fresh(workspace_id, encoded or Block.of(entries))
+                return await self._store_fresh(workspace_id, encode or _done(Block.of(entries)))
             except (psycopg.errors.UniqueViolation, Unavailable):
                 # Some are stored already, or the connection was lost and they may be.
                 async with self._database.transaction(Scope(workspace_id)) as tx:
@@ -278,17 +282,28 @@ class Coalescer:
             *await self._store(workspace_id, entries[middle:]),
         ]
 
-    async def _store_fresh(self, workspace_id: str, block: Block, told_before: bool = False) -> list[Outcome]:
-        trip = trip_of(workspace_id, block, self._clock(), told_before)
+    async def _store_fresh(self, workspace_id: str, encode: Callable[[], Block]) -> list[Outcome]:
+        blocks: list[Block] = []
+
+        def statements() -> Iterator[tuple[Statement, Values]]:
+            blocks.append(encode())
+            yield from trip_of(workspace_id, blocks[0], self._clock())
+
+        scope = Scope(workspace_id)
         try:
-            rows = await self._database.one_trip(Scope(workspace_id), trip)
+            rows = await self._database.one_trip(scope, statements())
         except psycopg.errors.UniqueViolation as error:
-            if told_before or error.diag.constraint_name != _SAME_TEXT:
+            if error.diag.constraint_name != _SAME_TEXT:
                 raise
-            return await self._store_fresh(workspace_id, block, told_before=True)
+            trip = trip_of(workspace_id, blocks[0], self._clock(), told_before=True)
+            rows = await self._database.one_trip(scope, trip)
         head = head_in(rows, workspace_id)
         came_of = came_of_trip(rows[1]) if len(rows) > 1 else {}
-        return [accepted(position, head, came_of) for position in range(head + 1, head + block.count + 1)]
+        return [accepted(position, head, came_of) for position in range(head + 1, head + blocks[0].count + 1)]
+
+
+def _done(block: Block) -> Callable[[], Block]:
+    return lambda: block
 
 
 def _middle(entries: Sequence[Entry]) -> int | None:
