@@ -5,11 +5,12 @@ import gc
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import psycopg
 import pytest
+import uvloop
 
 from conftest import Workspace
 from whence.app import App
@@ -203,6 +204,28 @@ async def test_what_was_not_prepared_because_of_a_failure_is_prepared_later(
             await database.one_trip(scope, [(DIVIDE, given), (BUMP, given)])
         [row] = await database.one_trip(scope, [(BUMP, given)])
     assert int.from_bytes(row.get_value(0, 0) or b"") == 1
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_server_that_dies_with_its_farewell_said_is_noticed(
+    postgres: EmbeddedServer, workspace: Workspace, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    """With what it was sent unread, so that the socket is in error: uvloop tells that once."""
+    scope = Scope(workspace.workspace_id)
+    given = {**values(workspace), "seconds": struct.pack("!d", 60.0), "data": b"x" * (64 << 10)}
+
+    async def killed() -> None:
+        async with Database(postgres.app_conninfo, 2) as database:
+            for _ in range(3):
+                [row] = await database.one_trip(scope, [(WHO, given)])
+                trip = asyncio.create_task(database.one_trip(scope, [(SLEEP, given), (SELECT, given)]))
+                await asyncio.sleep(0.2)
+                with psycopg.connect(postgres.app_conninfo, autocommit=True) as conn:
+                    conn.execute("SELECT pg_terminate_backend(%s)", (int(row.get_value(0, 0) or b""),))
+                with pytest.raises(Unavailable):
+                    await asyncio.wait_for(trip, 20)
+
+    run(killed())
 
 
 def test_parameters_are_numbered_by_their_first_use() -> None:

@@ -8,6 +8,7 @@ sends at once. Everything else in Whence goes through psycopg's cursors.
 import asyncio
 import os
 import re
+import select
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
@@ -140,6 +141,8 @@ class _Exchange:
     def __init__(self, conn: Connection) -> None:
         self._pgconn = conn.pgconn
         self._socket = os.dup(conn.pgconn.socket)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._read: list[pq.abc.PGresult] = []
         self._ended: asyncio.Future[None] | None = None
@@ -158,6 +161,9 @@ class _Exchange:
             unsent = self._pgconn.flush()
             if unsent:
                 loop.add_writer(self._socket, self._writable)
+            if self._poll.poll(0):
+                # Too soon for an answer: the server has ended the connection, which the loop may have told already.
+                self._readable()
             await self._ended
         finally:
             self._ended = None
@@ -172,7 +178,11 @@ class _Exchange:
             return
         try:
             self._pgconn.consume_input()
-            if self._has_ended():
+            # Up to the last byte: uvloop watches a socket no longer after it has told once that it is in error, and
+            # what a server says before it dies is read before the error is.
+            while not (ended := self._has_ended()) and self._poll.poll(0):
+                self._pgconn.consume_input()
+            if ended:
                 self._ended.set_result(None)
             elif self._pgconn.status == pq.ConnStatus.BAD:
                 self._ended.set_exception(psycopg.OperationalError("the connection is lost"))
