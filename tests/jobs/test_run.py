@@ -22,6 +22,7 @@ from psycopg import Connection
 
 from conftest import Workspace, clean_environment
 from whence.app import App, open_app
+from whence.errors import Unavailable
 from whence.jobs import JOBS, Job, Upkeep, remove_finished, run, sweep_working
 from whence.jobs.run import Runner, retry_delay
 from whence.memory import working
@@ -305,6 +306,43 @@ async def test_jobs_go_on_when_postgres_was_killed_and_came_back(
             await until(done, 60)
             again = await app.queue.defer(name, "w")
             await until_status(app, again, "succeeded")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_how_a_job_ended_is_written_down_although_the_database_was_away(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, is_written: bool, fails: bool
+) -> None:
+    """By the worker that did it, which lives, so that no other would do it again."""
+    name, done, lost = new_name(), list[int](), list[str]()
+
+    async def act(_: App, workspace_id: str) -> None:
+        done.append(len(done))
+        if fails and len(done) == 1:
+            raise ValueError(workspace_id)
+
+    def losing(write: str) -> None:
+        whole = getattr(run.JobManager, write)
+
+        async def lose(*arguments: Any, **options: Any) -> None:
+            if len(lost) < 3:
+                lost.append(write)
+                if is_written and len(lost) == 1:
+                    await whole(*arguments, **options)
+                raise Unavailable("the database does not answer")
+            await whole(*arguments, **options)
+
+        monkeypatch.setattr(run.JobManager, write, lose)
+
+    losing("retry_job" if fails else "finish_job")
+    job_id = await app.queue.defer(name, workspace.workspace_id)
+    async with working_on(app, Job(name, act)):
+        job = await until_status(app, job_id, "succeeded")
+        again = await app.queue.defer(name, workspace.workspace_id)
+        await until_status(app, again, "succeeded")
+    assert len(done) == job.attempts + 1 == (3 if fails else 2)
+    assert lost
 
 
 def kill_postgres(data_dir: Path) -> None:

@@ -189,6 +189,14 @@ def test_vectors_that_are_given_together_are_what_each_is_by_itself() -> None:
     assert units_given([(1.0,) * 5_000] * 2) == [None, None]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e-300, 1e-180, 1e160, 1e300])
+def test_vectors_of_very_large_and_very_small_numbers_point_somewhere_too(scale: float) -> None:
+    given = (3.0 * scale, 4.0 * scale)
+    assert unit_given(given).tolist() == unit_given((3.0, 4.0)).tolist()
+    assert units_given([given, (1.0, 2.0)]) == [None, None]
+
+
 async def test_the_longest_vector_of_whoever_has_the_longest_names_is_kept_and_made_again(app: App) -> None:
     name = f"w-{uuid.uuid4().hex[:12]}".ljust(64, "x")
     longest = Workspace(name, await app.identity.add_workspace(name)).user("u" * 128)
@@ -496,6 +504,16 @@ async def test_a_sender_that_sends_again_is_told_what_became_of_it(app: App, wor
             await app.memory.remember(ann, msgspec.structs.replace(other, memory_id=chosen))
     items = await app.memory.remember_all(ann, [note("one"), note("two", memory_id=chosen), note("three")])
     assert [item.errors[0].field if item.errors else None for item in items] == [None, "memory_id", None]
+
+
+async def test_what_is_sent_again_with_another_embedding_is_something_else(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    said = note("given", memory_id=uuid.uuid4(), embedding=(3.0, 4.0))
+    first = await app.memory.remember(ann, said)
+    assert await app.memory.remember(ann, said) == first
+    for embedding in ((4.0, 3.0), None):
+        with pytest.raises(Conflict):
+            await app.memory.remember(ann, msgspec.structs.replace(said, embedding=embedding))
 
 
 async def test_a_sender_that_sends_again_is_told_again_what_was_taken_out(app: App, workspace: Workspace) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -77,6 +77,35 @@ class _Manager(JobManager):
             await self.finish_job(job, status=Status.ABORTED, delete_job=False)
 
 
+class _WorkersManager(_Manager):
+    """Writes down how a job ended however often it takes: nobody takes a job from a worker that is heard of, so it
+    would stay in work, and keep others of its lock waiting, for as long as this process lives."""
+
+    async def retry_job(self, job: Attempt, *arguments: Any, **options: Any) -> None:
+        await self._written(job, super().retry_job, *arguments, **options)
+
+    async def finish_job(self, job: Attempt, *arguments: Any, **options: Any) -> None:
+        await self._written(job, super().finish_job, *arguments, **options)
+
+    async def _written(
+        self, job: Attempt, write: Callable[..., Awaitable[None]], *arguments: Any, **options: Any
+    ) -> None:
+        """Until the worker ends, which it does where it can no longer say that it lives."""
+        is_first = True
+        while True:
+            with suppress(Unavailable):
+                # Where the answer was lost, it may have been written.
+                if is_first or await self._is_at_work(job):
+                    await write(job, *arguments, **options)
+                return
+            is_first = False
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _is_at_work(self, job: Attempt) -> bool:
+        found = await self.list_jobs_async(id=job.id, status=Status.DOING.value, worker_id=job.worker_id)
+        return any(one.attempts == job.attempts for one in found)
+
+
 class _Retry(BaseRetryStrategy):
     def get_retry_decision(self, *, exception: BaseException, job: Attempt) -> RetryDecision | None:
         # Cut short because the worker stops, which is nobody's fault.
@@ -102,7 +131,10 @@ class Runner:
     def __init__(self, app: App, jobs: Sequence[Job | Upkeep] = JOBS) -> None:
         self._app = app
         self._names = [job.name for job in jobs]
-        self._library = _library(app.database)
+        connector = _Connector(app.database)
+        self._library = procrastinate.App(connector=connector, periodic_defaults={"max_delay": MAKE_UP_SECONDS})
+        self._library.job_manager = _WorkersManager(connector)
+        self._manager = _Manager(connector)
         _listen_to_library()
         for job in jobs:
             _register(self._library, app, job)
@@ -141,8 +173,7 @@ class Runner:
             # One at a time, or a job that one has given back and another has begun would be given back again.
             row = await (await tx.execute("SELECT pg_try_advisory_xact_lock(%s)", (_MENDING_LOCK,))).fetchone()
             if row == (True,):
-                manager = self._library.job_manager
-                for job in await manager.get_stalled_jobs(seconds_since_heartbeat=LOST_SECONDS):
+                for job in await self._manager.get_stalled_jobs(seconds_since_heartbeat=LOST_SECONDS):
                     if job.queue in self._names:
                         await self._give_back(job)
         return False
@@ -151,11 +182,10 @@ class Runner:
         assert job.id is not None
         log.warning("a worker was lost", job=job.task_name, job_id=job.id, **_where(job))
         await self._app.queue.note_error(job.id, "WorkerLost")
-        manager = self._library.job_manager
         if _is_last(job):
-            await manager.finish_job(job, status=Status.FAILED, delete_job=False)
+            await self._manager.finish_job(job, status=Status.FAILED, delete_job=False)
         else:
-            await manager.retry_job(job)
+            await self._manager.retry_job(job)
 
 
 async def _ended(running: asyncio.Task[None]) -> None:
@@ -165,13 +195,6 @@ async def _ended(running: asyncio.Task[None]) -> None:
         await asyncio.wait({running}, timeout=STOP_SECONDS + 1)
     with suppress(asyncio.CancelledError):
         running.result()
-
-
-def _library(database: Database) -> procrastinate.App:
-    connector = _Connector(database)
-    library = procrastinate.App(connector=connector, periodic_defaults={"max_delay": MAKE_UP_SECONDS})
-    library.job_manager = _Manager(connector)
-    return library
 
 
 def _register(library: procrastinate.App, app: App, job: Job | Upkeep) -> None:
@@ -208,7 +231,7 @@ def _where(attempt: Attempt) -> dict[str, str]:
 
 
 async def remove_finished_jobs(app: App) -> None:
-    manager = _library(app.database).job_manager
+    manager = JobManager(_Connector(app.database))
     await manager.delete_old_jobs(nb_hours=KEEP_SUCCEEDED_HOURS)
     await manager.delete_old_jobs(
         nb_hours=KEEP_FAILED_HOURS, include_failed=True, include_cancelled=True, include_aborted=True

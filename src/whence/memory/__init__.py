@@ -37,12 +37,12 @@ from whence.memory.writing import (
     MAX_SOURCES,
     MAX_TEXT_CHARACTERS,
     Draft,
-    document_of,
     draft,
     event_of,
     normal,
     owner_of,
     refused,
+    told_in,
     units_given,
 )
 from whence.models.embedder import Embedder
@@ -257,11 +257,12 @@ class Memory:
             errors=(FieldError("memory_id", "an event with this id was stored earlier with other content"),)
         )
         try:
-            stored = document_of(await self._ledger.payload(principal.scope, drafted.event_id))
+            told = told_in(await self._ledger.payload(principal.scope, drafted.event_id))
         except (NotFound, KeyError):
             return other
-        if stored != document_of(payload):
+        if told != told_in(payload):
             return other
+        stored, _ = told
         names = ("agent", "tier", "kind", "body_hash", "conflict_key", "object_key")
         values = principal.scope.values(
             event_id=drafted.event_id,

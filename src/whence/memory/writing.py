@@ -250,6 +250,12 @@ def document_of(payload: bytes) -> dict[str, Any]:
     return msgspec.json.decode(payload)["memory"]
 
 
+def told_in(payload: bytes) -> tuple[dict[str, Any], str | None]:
+    """All that somebody told, out of its payload: what the event says, and the embedding that came with it."""
+    decoded = msgspec.json.decode(payload)
+    return decoded["memory"], decoded.get("embedding")
+
+
 def vector_in(payload: dict[str, Any]) -> Vector | None:
     """The embedding that the sender gave, as it was kept in the payload."""
     given: bytes | None = payload.get("embedding") and msgspec.convert(payload["embedding"], bytes, strict=False)
@@ -384,7 +390,8 @@ def units_given(embeddings: Sequence[tuple[float, ...] | None]) -> Sequence[Unit
         return unknown
     numbers = struct.Struct(f"{size}d").pack
     vectors = np.frombuffer(b"".join([numbers(*embedding) for embedding in given])).reshape(-1, size)
-    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     if not (np.isfinite(lengths).all() and lengths.all()):
         return unknown
     return list((vectors / lengths[:, None]).astype(_KEPT))
@@ -396,9 +403,15 @@ def unit_given(embedding: tuple[float, ...]) -> Unit:
         raise refused("embedding", f"from 1 to {MAX_EMBEDDING_COMPONENTS:,} numbers")
     # As numbers in memory first: numpy takes three times as long for a list.
     vector = np.frombuffer(struct.pack(f"{len(embedding)}d", *embedding))
-    length = math.sqrt(vector.dot(vector))
+    with np.errstate(over="ignore"):
+        length = math.sqrt(vector.dot(vector))
     if not math.isfinite(length) or length == 0:
-        raise refused("embedding", "must be finite and not all zero")
+        # Squares of large numbers and of small ones are no numbers any more.
+        largest = float(np.abs(vector).max())
+        if not math.isfinite(largest) or largest == 0:
+            raise refused("embedding", "must be finite and not all zero")
+        vector = vector / largest
+        length = math.sqrt(vector.dot(vector))
     return (vector / length).astype(_KEPT)
 
 
