@@ -3,6 +3,7 @@
     WhenceError
     ├── InvalidInput            the caller sent something wrong; names the fields
     │   ├── MalformedBody       the bytes are not what the content type says
+    │   ├── RepeatsCanon        memory that repeats a rule of its world; names the rule
     │   ├── TooLarge            a stated limit was passed
     │   └── UnsupportedMedia    a content type that is not spoken here
     ├── Unauthenticated         no key, or a key that is not valid
@@ -25,11 +26,13 @@ from typing import ClassVar
 import msgspec
 
 
-class FieldError(msgspec.Struct, frozen=True):
+class FieldError(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that is wrong, and where."""
 
     field: str
     message: str
+    code: str | None = None
+    """Of the error that it would be by itself, where that has one of its own: an item of a batch is told by this."""
 
 
 class WhenceError(Exception):
@@ -53,6 +56,13 @@ class MalformedBody(InvalidInput):
     code = "malformed_body"
     status = 400
     title = "Malformed body"
+
+
+class RepeatsCanon(InvalidInput):
+    """What the database refuses with SQLSTATE 23514, and the constraint `memories_canon`."""
+
+    code = "repeats_canon"
+    title = "Repeats the canon"
 
 
 class TooLarge(InvalidInput):

@@ -656,6 +656,8 @@ class SessionRow(msgspec.Struct, frozen=True, omit_defaults=True):
     fate: Fate
     became: UUID | None = None
     """Of what was promoted: the memory that outlives the session."""
+    repeats: str | None = None
+    """Of what would have been: the rule of its world that it repeats."""
 
 
 class SessionRoutine(msgspec.Struct, frozen=True):
@@ -718,11 +720,26 @@ class MemoryRecall(msgspec.Struct, frozen=True):
     rank: int
 
 
+class MemoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What happened to a memory: it was told, told again, found helpful or not, forgotten, or ended by a timer or with
+    its session."""
+
+    event_id: UUID
+    event_type: str
+    position: int
+    recorded_at: datetime
+    user_id: str | None
+    """Whose event it is; None where an administrator or Whence itself has done it."""
+    helpful: bool | None = None
+    """What feedback on a recall said of it."""
+
+
 class Explanation(msgspec.Struct, frozen=True):
     """Why it is believed, since when, and who says so."""
 
     memory: StoredMemory
     summary: str
+    events: list[MemoryEvent]
     sources: list[MemorySource]
     superseded: list[UUID]
     recalls: list[MemoryRecall]

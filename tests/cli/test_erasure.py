@@ -1,6 +1,7 @@
 """`whence erase` and `whence export`."""
 
 import json
+import uuid
 import zipfile
 from pathlib import Path
 
@@ -28,6 +29,9 @@ async def test_erasing_asks_first_and_prints_a_receipt_that_verifies(
     assert done.returncode == 0, done.stderr
     said = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if len(line.split()) > 1)
     assert said["payloads"].split()[0] == "1"
+    assert whence("erase", "--receipt", said["receipt"], *where).stdout == done.stdout
+    receipt = json.loads(whence("erase", "--receipt", said["receipt"], "--json", *where).stdout)
+    assert (receipt["erasure_id"], receipt["digest"]) == (said["receipt"], said["digest"])
     checked = whence("erase", "--verify", said["receipt"], *where)
     assert checked.returncode == 0
     assert [line.split()[:2] for line in checked.stdout.splitlines()] == [
@@ -39,10 +43,12 @@ async def test_erasing_asks_first_and_prints_a_receipt_that_verifies(
 
 
 async def test_erasing_says_what_it_was_not_given(where: tuple[str, ...]) -> None:
-    for arguments in ((), ("ann", "--restored")):
+    for arguments in ((), ("ann", "--restored"), ("ann", "--receipt", str(uuid.uuid4()))):
         wrong = whence("erase", *arguments, *where)
         assert wrong.returncode == 2
         assert "--restored" in wrong.stderr
+    unknown = whence("erase", "--receipt", str(uuid.uuid4()), *where)
+    assert (unknown.returncode, unknown.stderr) == (1, "whence: there is no such erasure\n")
     missing = whence("erase", "nobody", "--yes", *where)
     assert (missing.returncode, "spelt" in missing.stderr) == (1, True)
     assert "brought anybody back" in whence("erase", "--restored", *where).stdout

@@ -70,6 +70,12 @@ async def test_actions_are_listed_with_what_they_cite(where: Where, workspace: W
     assert listed[2].strip() == cited
     [action] = json.loads(whence("action", "list", "--cites", cited, "--json", *where).stdout)["actions"]
     assert action["cites"] == [cited]
+    shown = whence("action", "show", action_id, *where).stdout.splitlines()
+    assert (shown[0].split(), shown[1].split()) == (["action", action_id], ["kind", "rule.promoted"])
+    assert (shown[-2].split(maxsplit=1), shown[-1].split()) == (["by", "an administrator"], ["cites", cited])
+    assert json.loads(whence("action", "show", action_id, "--json", *where).stdout) == action
+    missing = whence("action", "show", cited, *where)
+    assert (missing.returncode, missing.stderr) == (1, "whence: there is no such action\n")
     wrong = whence("action", "record", "rule.promoted", str(uuid.uuid4()), *where)
     assert (wrong.returncode, "there is no event or memory" in wrong.stderr) == (1, True)
 

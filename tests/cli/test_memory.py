@@ -59,6 +59,50 @@ def test_what_cannot_be_remembered_says_why_in_one_line(where: tuple[str | Path,
     assert done.stderr.splitlines()[-1].endswith("user_id: is needed: memory of the profile gateway hangs on a user")
 
 
+async def test_all_that_can_be_told_of_a_memory_is_an_option(
+    app: App, workspace: Workspace, where: tuple[str | Path, ...]
+) -> None:
+    run_id = str((await app.memory.start_run(workspace.user("ann"), "gateway", "one")).run_id)
+    episode = ("remember", "I moved to Oslo", "-u", "ann", "--kind", "episodic", "--run", run_id, "--json", *where)
+    first = json.loads(whence(*episode).stdout)["memory_id"]
+    memory_id = str(uuid.uuid4())
+    said = ("remember", "Ann lives in Oslo", "-u", "ann", "--fact", "Ann", "lives in", "-Oslo", "--confidence", "0.6")
+    when = ("--valid-at", "2024-01-01 12:00", "--importance", "0.9", "--id", memory_id)
+    whom = ("--about", "bob", "--from", first, "--from", run_id, "--byte-range", "2", "7")
+    for _ in range(2):
+        done = whence(*said, *when, *whom, *where)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"remembered as {memory_id}")
+    kept = await app.memory.get(workspace.admin.scope, uuid.UUID(memory_id))
+    assert kept.fact == Fact("Ann", "lives in", "-Oslo", 0.6)
+    assert (kept.valid_at, kept.importance) == (datetime(2024, 1, 1, 12, tzinfo=UTC), 0.9)
+    assert (kept.user_id, kept.told_count) == ("ann", 1)
+    assert (await app.memory.get(workspace.admin.scope, uuid.UUID(first))).run_id == uuid.UUID(run_id)
+    told = await app.memory.explain(workspace.admin.scope, kept.memory_id)
+    assert {source.source for source in told.sources} >= {first, run_id}
+    assert [source.quote for source in told.sources if source.quote] == ["moved"]
+    assert (await app.ledger.get(workspace.admin.scope, kept.memory_id)).subject_id == "bob"
+    other = whence("remember", "Ann lives in Rome", "-u", "ann", "--id", memory_id, *where)
+    assert (other.returncode, other.stdout, other.stderr.count("\n")) == (1, "", 1)
+
+
+def test_what_cannot_be_told_so_is_wrong_usage(where: tuple[str | Path, ...]) -> None:
+    for options, said in (
+        (("--confidence", "0.5"), "'--confidence': is how sure a fact is: give --fact too"),
+        (("--byte-range", "0", "4"), "'--byte-range': is a place in --from: give that too"),
+        (("--fact", "Ann", "lives in", "Oslo", "--confidence", "2"), "'--confidence'"),
+        (("--importance", "1.1"), "'--importance'"),
+        (("--valid-at", "yesterday"), "'--valid-at': is not a time such as"),
+        (("--from", "x"), "'--from'"),
+        (("--id", "x"), "'--id'"),
+    ):
+        done = whence("remember", "x", "--user", "ann", *options, *where, COLUMNS="80")
+        assert (done.returncode, done.stdout) == (2, ""), options
+        assert said in done.stderr
+    done = whence("remember", "x", "-u", "ann", "--kind", "episodic", "--fact", "Ann", "lives in", "Oslo", *where)
+    assert (done.returncode, done.stderr) == (1, "whence: fact: only semantic memory holds facts\n")
+
+
 def test_a_rebuild_compares_memory_too(where: tuple[str | Path, ...], workspace: Workspace, owner: Connection) -> None:
     whence("remember", "likes tea", "--user", "ann", *where)
     done = whence("rebuild", "--verify", *where)
@@ -139,8 +183,35 @@ async def test_a_memory_is_shown_with_its_history_and_forgotten(
     lines = whence("memory", "history", str(old.memory_id), *where).stdout.splitlines()
     assert [line.split("  ")[1].rstrip() for line in lines[1::2]] == ["Ann lives in Oslo", "Ann lives in Bergen"]
     assert "forgotten" in lines[-1]
+    *_, more = whence("memory", "history", str(old.memory_id), "--limit", "1", *where).stdout.splitlines()
+    rest = whence("memory", "history", str(old.memory_id), *more.split()[1:], *where).stdout
+    assert more.startswith("more: --after ")
+    assert ("Ann lives in Oslo" in rest, "Ann lives in Bergen" in rest) == (False, True)
     listed = json.loads(whence("memory", "history", str(old.memory_id), "--json", *where).stdout)["memories"]
     assert [item["memory_id"] for item in listed] == [str(old.memory_id), str(new.memory_id)]
+
+
+async def test_how_long_a_memory_is_kept_is_told(app: App, workspace: Workspace, where: tuple[str | Path, ...]) -> None:
+    note = Remember(agent="gateway", tier="persistent", kind="episodic", text="tea at four", user_id="ann")
+    episode = str((await app.memory.remember(workspace.admin, note)).memory_id)
+    told = whence("memory", "retention", episode, "-u", "ann", *where)
+    assert (told.returncode, told.stderr) == (0, "")
+    lines = dict(line.split(maxsplit=1) for line in told.stdout.splitlines())
+    assert (lines["memory"], lines["state"], lines["strength"]) == (episode, "ACTIVE", "1.00, hot")
+    assert lines["policy"] == "memory, episodes"
+    assert lines["expires"].endswith(" UTC")
+    action = await app.actions.record(workspace.admin, "decision.published", [uuid.UUID(episode)])
+    held = whence("memory", "retention", episode, *where).stdout
+    assert f"held by      {action.action_id}" in held
+    assert "REFERENCED" in held
+    whence("memory", "forget", episode, *where)
+    answer = json.loads(whence("memory", "retention", episode, "--json", *where).stdout)
+    assert (answer["state"], answer["expires_at"]) == ("TOMBSTONED", None)
+    assert answer["disposed_at"] is not None
+    lasting = str((await app.memory.remember(workspace.admin, fact("Oslo", 2020))).memory_id)
+    assert "expires      no timer runs" in whence("memory", "retention", lasting, *where).stdout
+    missing = whence("memory", "retention", str(uuid.uuid4()), *where)
+    assert (missing.returncode, missing.stderr) == (1, "whence: there is no such memory\n")
 
 
 async def test_what_was_called_wrongly_or_is_not_there_is_told(

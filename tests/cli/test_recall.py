@@ -1,6 +1,8 @@
-"""`whence recall`, `whence assemble` and what `whence explain` says of a recall, as a person or a script uses them."""
+"""`whence recall`, `feedback`, `assemble` and what `explain` says of a recall, as a person or a script uses them."""
 
 import json
+import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from conftest import Workspace, whence
 from tiny_models import likings, make_scorer, write_model
 from whence.app import App
-from whence.wire import Remember
+from whence.wire import Fact, Recall, RecallFilters, Remember
 
 LONG = "The cat prefers the red sofa to the blue one in the mornings, and never sleeps anywhere else when it rains"
 
@@ -95,6 +97,18 @@ def test_limits_of_what_is_asked_are_options(where: tuple[str | Path, ...]) -> N
         ("--as-of", "2020-01-01"),
         ("--known-at", "2020-01-01"),
         ("--max-tokens", "1"),
+        ("--kind", "semantic", "--kind", "procedural"),
+        ("--tier", "session", "--tier", "interaction"),
+        ("--session", "chat:2", "--session", "chat:3"),
+        ("--session-prefix", "mail:"),
+        ("--session", "chat:2", "--session-prefix", "mail:"),
+        ("--subject", "Ann"),
+        ("--predicate", "likes"),
+        ("--speaker", "ann"),
+        ("--role", "tool"),
+        ("--world", "north"),
+        ("--since", "2999-01-01"),
+        ("--until", "2020-01-01"),
     ):
         answer = json.loads(whence("recall", "cat", *options, "--json", *where).stdout)
         assert answer["hits"] == [], options
@@ -102,8 +116,122 @@ def test_limits_of_what_is_asked_are_options(where: tuple[str | Path, ...]) -> N
     assert "more was found" in whence("recall", "cat", "--max-tokens", "1", *where).stdout
 
 
+async def test_all_that_can_be_asked_is_an_option(
+    app: App, workspace: Workspace, where: tuple[str | Path, ...]
+) -> None:
+    options = (
+        *("--user", "ann", "--agent", "gateway", "--top-k", "7", "--tier", "session", "--tier", "persistent"),
+        *("--kind", "episodic", "--session", "chat:1", "--session-prefix", "mail:", "--subject", "cat"),
+        *("--predicate", "sleeps on", "--speaker", "Ann", "--role", "user", "--world", "north"),
+        *("--since", "2020-01-01", "--until", "2999-01-01", "--as-of", "2998-01-01", "--known-at", "2997-01-01"),
+        *("--intent", "who_is", "--channel", "words", "--neighbours", "1", "--max-tokens", "90", "--rerank"),
+    )
+    done = whence("recall", "the sofa", *options, "--json", *where)
+    assert (done.returncode, done.stderr) == (0, "")
+    recall_id = json.loads(done.stdout)["recall_id"]
+    asked = (await app.recaller.recalled(workspace.admin.scope, uuid.UUID(recall_id))).asked
+    assert asked == Recall(
+        query="the sofa",
+        agent="gateway",
+        top_k=7,
+        tiers=("session", "persistent"),
+        kinds=("episodic",),
+        sessions=("chat:1",),
+        session_prefixes=("mail:",),
+        subject="cat",
+        predicate="sleeps on",
+        filters=RecallFilters(
+            speaker="Ann",
+            role="user",
+            world_id_context="north",
+            since=datetime(2020, 1, 1, tzinfo=UTC),
+            until=datetime(2999, 1, 1, tzinfo=UTC),
+        ),
+        as_of=datetime(2998, 1, 1, tzinfo=UTC),
+        known_at=datetime(2997, 1, 1, tzinfo=UTC),
+        intent="who_is",
+        channels=("words",),
+        neighbours=1,
+        max_tokens=90,
+        rerank=True,
+    )
+    told = whence("explain", recall_id, *where).stdout.splitlines()[1]
+    for words in ("speaker Ann", "role user", "world north", "intent who_is", "since 2020-01-01 00:00 UTC"):
+        assert f"; {words}" in told
+    assert "; sessions chat:1; sessions that begin with mail:" in told
+    plain = json.loads(whence("recall", "the sofa", "--session", "chat:1", "--json", *where).stdout)["recall_id"]
+    asked = (await app.recaller.recalled(workspace.admin.scope, uuid.UUID(plain))).asked
+    assert asked == Recall(query="the sofa", session_id="chat:1")
+
+
+async def test_what_fits_all_that_is_asked_is_found(
+    app: App, workspace: Workspace, where: tuple[str | Path, ...]
+) -> None:
+    said = Remember(
+        agent="gateway",
+        tier="persistent",
+        kind="semantic",
+        text="The cat sleeps on the sofa",
+        fact=Fact("cat", "sleeps on", "sofa"),
+        speaker="Ann",
+        role="user",
+        valid_at=datetime(2024, 1, 1, tzinfo=UTC),
+    )
+    await app.memory.remember(workspace.user("ann"), said)
+    for options in (
+        ("--subject", "Cat", "--predicate", "sleeps on"),
+        ("--since", "2024-01-01", "--until", "2024-01-02"),
+        ("--speaker", "Ann", "--role", "user", "--kind", "semantic", "--kind", "procedural"),
+    ):
+        found = json.loads(whence("recall", "cat", *options, "-u", "ann", "--json", *where).stdout)["hits"]
+        assert [hit["text"] for hit in found] == [said.text], options
+    for options in (("--session-prefix", "chat:"), ("--session", "x", "--session", "chat:1")):
+        found = json.loads(whence("recall", "cat", *options, "-u", "ann", "--json", *where).stdout)["hits"]
+        assert {hit["session_id"] for hit in found} == {"chat:1"}, options
+    newest = whence("recall", "", "--speaker", "Bob", *where).stdout
+    assert "Bob: What is it called?" in newest
+    assert LONG not in newest
+
+
+async def test_what_a_hit_was_worth_can_be_told(app: App, workspace: Workspace, where: tuple[str | Path, ...]) -> None:
+    answer = json.loads(whence("recall", "the cat", "-u", "ann", "--json", *where).stdout)
+    recall_id, (good, bad, *_) = answer["recall_id"], [hit["memory_id"] for hit in answer["hits"]]
+    kept = whence("feedback", recall_id, "--helpful", good, "--unhelpful", bad, "-u", "ann", *where)
+    assert (kept.returncode, kept.stderr) == (0, "")
+    assert kept.stdout == "kept; the importance of 2 memories has changed\n"
+    importance = [(await app.memory.get(workspace.admin.scope, uuid.UUID(hit))).importance for hit in (good, bad)]
+    assert importance == pytest.approx([0.55, 0.45])
+    again = json.loads(whence("feedback", recall_id, "--helpful", good, "--json", *where).stdout)
+    assert (set(again), again["changed"]) == ({"event_id", "changed"}, 1)
+    one = whence("feedback", recall_id, "--helpful", good, "--helpful", good, *where).stdout
+    assert one == "kept; the importance of 1 memory has changed\n"
+    await app.identity.add_user(workspace.workspace_id, "bob")
+    nobody = str(uuid.uuid4())
+    for arguments, said in (
+        ((recall_id, "--unhelpful", nobody), f"whence: unhelpful: {nobody} is no hit of this recall\n"),
+        ((nobody, "--helpful", good), "whence: there is no such recall\n"),
+        ((recall_id, "--helpful", good, "-u", "bob"), "whence: there is no such recall\n"),
+    ):
+        done = whence("feedback", *arguments, *where)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+    wrong = whence("feedback", recall_id, *where, COLUMNS="80")
+    assert (wrong.returncode, "name at least one hit by --helpful ID or --unhelpful ID" in wrong.stderr) == (2, True)
+    assert whence("feedback", "x", "--helpful", good, *where).returncode == 2
+
+
 def test_what_was_called_wrongly_is_told(where: tuple[str | Path, ...]) -> None:
-    for options in (("--channel", "x"), ("--top-k", "0"), ("--neighbours", "6"), ("--kind", "x"), ("--as-of", "x")):
+    for options in (
+        ("--channel", "x"),
+        ("--top-k", "0"),
+        ("--neighbours", "6"),
+        ("--kind", "x"),
+        ("--kind", "episodic", "--kind", "x"),
+        ("--tier", "x"),
+        ("--role", "x"),
+        ("--intent", "x"),
+        ("--as-of", "x"),
+        ("--since", "x"),
+    ):
         assert whence("recall", "cat", *options, *where).returncode == 2, options
     done = whence("recall", "cat", "--user", "eve", *where)
     assert (done.returncode, done.stdout) == (1, "")

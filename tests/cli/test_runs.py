@@ -44,6 +44,24 @@ async def test_a_run_is_started_told_of_and_ended(
         assert (late.returncode, late.stderr) == (1, "whence: the run is completed\n")
 
 
+async def test_all_that_can_be_told_of_an_episode_is_an_option(
+    app: App, workspace: Workspace, where: tuple[str | Path, ...]
+) -> None:
+    run = await app.memory.start_run(workspace.admin, "sdr", "one")
+    source = (await app.memory.add_episode(workspace.admin, run.run_id, "looked it up")).memory_id
+    memory_id = str(uuid.uuid4())
+    options = ("--from", str(source), "--importance", "0.9", "--valid-at", "2026-01-02", "--id", memory_id)
+    for _ in range(2):
+        done = whence("run", "episode", str(run.run_id), "called back", *options, *where)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"remembered as {memory_id}")
+    kept = json.loads(whence("memory", "show", memory_id, "--json", *where).stdout)
+    assert (kept["importance"], kept["valid_at"], kept["run_id"]) == (0.9, "2026-01-02T00:00:00Z", str(run.run_id))
+    assert f"from memory {source}" in whence("explain", memory_id, *where).stdout
+    for wrong in (("--importance", "2"), ("--from", "x"), ("--valid-at", "x")):
+        assert whence("run", "episode", str(run.run_id), "x", *wrong, *where).returncode == 2, wrong
+
+
 def test_what_was_taken_out_is_told(where: tuple[str | Path, ...]) -> None:
     card = '"4111 1111 1111 1111"'
     iban = '"DE89370400440532013000"'

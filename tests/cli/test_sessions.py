@@ -20,6 +20,9 @@ async def test_sessions_are_listed_and_closed(app: App, workspace: Workspace, da
     lines = whence("session", "list", *where).stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines] == ["session", "s2", "s1", "s0"]
+    *_, more = whence("session", "list", "-n", "2", *where).stdout.splitlines()
+    assert more.startswith("more: --before ")
+    assert whence("session", "list", *more.split()[1:], *where).stdout.splitlines()[1].split()[0] == "s0"
     for number in range(2):
         assert "3 archived" in whence("session", "close", f"s{number}", *where).stdout
     said = whence("session", "close", "s2", *where).stdout

@@ -36,12 +36,6 @@ def values(workspace: Workspace) -> Values:
     return {"workspace_id": workspace.workspace_id.encode(), "number": (0).to_bytes(8), "data": b"x" * (8 << 20)}
 
 
-async def ended(task: asyncio.Task[Any]) -> None:
-    """Who gives up in the moment in which the pool hands over a connection is not heard, and the trip is made."""
-    await asyncio.wait([task])
-    assert task.cancelled() or task.result() is not None
-
-
 async def test_what_is_larger_than_the_sockets_buffer_arrives_whole_and_in_the_scope(
     app: App, workspace: Workspace
 ) -> None:
@@ -77,7 +71,8 @@ async def test_who_gives_up_in_the_middle_leaves_the_connections_usable(app: App
         task = asyncio.create_task(app.database.one_trip(scope, [(BUMP, given), (SLEEP, given)]))
         await asyncio.sleep(0.02)
         task.cancel()
-        await ended(task)
+        with pytest.raises(asyncio.CancelledError):
+            await task
     rows = await app.database.one_trip(scope, [(BUMP, given)])
     assert 1 <= int.from_bytes(rows[0].get_value(0, 0) or b"") <= 11
 
@@ -89,7 +84,8 @@ async def test_connections_that_are_gone_leave_no_descriptor_behind(app: App, wo
         task = asyncio.create_task(app.database.one_trip(scope, [(SLEEP, given)]))
         await asyncio.sleep(0.01)
         task.cancel()
-        await ended(task)
+        with pytest.raises(asyncio.CancelledError):
+            await task
         await app.database.one_trip(scope, [(BUMP, given)])
         del task
         gc.collect()
@@ -216,16 +212,101 @@ def test_a_server_that_dies_with_its_farewell_said_is_noticed(
 
     async def killed() -> None:
         async with Database(postgres.app_conninfo, 2) as database:
-            for _ in range(3):
+            for _ in range(8):
                 [row] = await database.one_trip(scope, [(WHO, given)])
                 trip = asyncio.create_task(database.one_trip(scope, [(SLEEP, given), (SELECT, given)]))
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.1)
                 with psycopg.connect(postgres.app_conninfo, autocommit=True) as conn:
                     conn.execute("SELECT pg_terminate_backend(%s)", (int(row.get_value(0, 0) or b""),))
                 with pytest.raises(Unavailable):
                     await asyncio.wait_for(trip, 20)
 
     run(killed())
+
+
+async def test_who_gives_up_while_a_connection_is_handed_over_is_heard(app: App, workspace: Workspace) -> None:
+    """In whichever turn of the loop that is; and every connection comes back."""
+    scope, given = Scope(workspace.workspace_id), values(workspace)
+
+    async def transaction() -> None:
+        async with app.database.transaction(scope):
+            await asyncio.Event().wait()
+
+    async with Database(app.database._pool.conninfo, 2) as database:
+
+        async def hold() -> list[Any]:
+            return await database.one_trip(scope, [(SLEEP, {**given, "seconds": struct.pack("!d", 0.02)})])
+
+        for turns in range(60):
+            holding = [asyncio.create_task(hold()) for _ in range(2)]
+            asking = asyncio.create_task(database.one_trip(scope, [(WHO, given)]))
+            await asyncio.wait(holding[:1])
+            for _ in range(turns % 6):
+                await asyncio.sleep(0)
+            if asking.done():
+                continue
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            await asyncio.gather(*holding)
+        await asyncio.gather(*(hold() for _ in range(4)))
+
+
+async def test_a_trip_that_is_given_up_half_sent_leaves_no_backend_behind(
+    postgres: EmbeddedServer, workspace: Workspace
+) -> None:
+    """Even while somebody holds on to what it raised."""
+    scope, given = Scope(workspace.workspace_id), values(workspace)
+    async with Database(postgres.app_conninfo, 2) as database:
+        [row] = await database.one_trip(scope, [(WHO, given)])
+        pid = int(row.get_value(0, 0) or b"")
+        sleeping = {**given, "seconds": struct.pack("!d", 1.0), "data": b"x" * (32 << 20)}
+        trip = asyncio.create_task(database.one_trip(scope, [(BUMP, given), (SLEEP, sleeping), (SELECT, sleeping)]))
+        await asyncio.sleep(0.3)
+        trip.cancel()
+        with pytest.raises(asyncio.CancelledError) as held:
+            await trip
+        with psycopg.connect(postgres.app_conninfo, autocommit=True) as conn:
+            deadline = time.monotonic() + 20
+            while conn.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone() is not None:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+        assert held.value is not None
+
+
+async def test_a_connection_on_which_nothing_is_prepared_any_more_is_replaced(
+    postgres: EmbeddedServer, workspace: Workspace
+) -> None:
+    scope, given = Scope(workspace.workspace_id), values(workspace)
+    async with Database(postgres.app_conninfo, 2) as database:
+        for _ in range(3):
+            await database.one_trip(scope, [(BUMP, given)])
+            with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+                await database.one_trip(scope, [(Statement("test_forget", b"DEALLOCATE ALL"), {})])
+        [row] = await database.one_trip(scope, [(BUMP, given)])
+    assert int.from_bytes(row.get_value(0, 0) or b"") == 4
+
+
+async def test_an_error_of_the_database_while_statements_are_made_is_told_as_it_is(
+    app: App, workspace: Workspace
+) -> None:
+    def made() -> Iterator[tuple[Statement, Values]]:
+        yield BUMP, values(workspace)
+        raise psycopg.DataError("one of them is not to be had")
+
+    with pytest.raises(psycopg.DataError, match="not to be had"):
+        await app.database.one_trip(Scope(workspace.workspace_id), made())
+    assert await app.ledger.heads.read(workspace.workspace_id) == 0
+
+
+async def test_no_user_is_named_in_what_is_prepared(postgres: EmbeddedServer, workspace: Workspace) -> None:
+    prepared = Statement("test_prepared", b"SELECT string_agg(statement, ' ') FROM pg_prepared_statements")
+    async with Database(postgres.app_conninfo, 2) as database:
+        await database.one_trip(Scope(workspace.workspace_id, "ann-the-user"), [(SCOPE, {})])
+        [row] = await database.one_trip(Scope(workspace.workspace_id), [(prepared, {})])
+    said = (row.get_value(0, 0) or b"").decode()
+    assert workspace.workspace_id in said
+    assert "ann-the-user" not in said
 
 
 def test_parameters_are_numbered_by_their_first_use() -> None:

@@ -208,8 +208,13 @@ def test_the_canon_is_kept_by_administrators_and_guards_everybody(admin: httpx.C
     assert [rule["rule_id"] for rule in ann.get("/v1/canon/w1").json()["rules"]] == ["R-1"]
     answer = ann.post("/v1/memories", json=note(RULE, world_id_context="w1"))
     assert answer.status_code == 422
+    assert answer.json()["code"] == "repeats_canon"
     assert answer.json()["errors"][0]["field"] == "text"
     assert "rule R-1" in answer.json()["errors"][0]["message"]
+    batch = {"memories": [note("short", world_id_context="w1"), note(RULE, world_id_context="w1")]}
+    [good, bad] = ann.post("/v1/memories", json=batch).json()["results"]
+    assert good["remembered"]["status"] == "stored"
+    assert [(error["field"], error["code"]) for error in bad["errors"]] == [("text", "repeats_canon")]
     assert admin.delete("/v1/canon/w1/R-1").status_code == 204
     assert admin.delete("/v1/canon/w1/R-1").status_code == 404
     assert ann.post("/v1/memories", json=note(RULE, world_id_context="w1")).status_code == 200

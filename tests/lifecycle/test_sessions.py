@@ -13,7 +13,7 @@ from conftest import Workspace
 from lifecycle_time import Time
 from whence.app import App
 from whence.db import Tx
-from whence.errors import NotFound
+from whence.errors import NotFound, Unavailable
 from whence.identity import Principal
 from whence.jobs import JOBS, Job
 from whence.ledger import Ledger
@@ -321,6 +321,80 @@ async def test_who_told_what_was_promoted_is_told_and_not_only_who_promoted_it(
     [kept] = await held(later, workspace.user("ann"))
     explained = await later.memory.explain(workspace.admin.scope, kept.memory_id)
     assert {(source.told_by, source.said_by) for source in explained.sources} == {("admin", "whence")}
+
+
+RULE = "A change set is refused by the gate of conformity unless two people of the team have signed its review."
+
+
+@pytest.mark.parametrize("as_fact", [False, True])
+@pytest.mark.parametrize("way", ["asked", "job", "activity"])
+async def test_what_repeats_a_rule_by_now_is_not_promoted_and_the_report_names_the_rule(
+    later: App, workspace: Workspace, moment: Time, way: str, as_fact: bool
+) -> None:
+    ann = workspace.user("ann")
+    note = told(
+        "what the gate does" if as_fact else RULE,
+        kind="semantic",
+        world_id_context="w1",
+        fact=Fact("the gate", "does", RULE) if as_fact else None,
+    )
+    rows = [await later.memory.remember(ann, msgspec.structs.replace(note, session_id=name)) for name in ("s1", "s2")]
+    other = told("Ann prefers the window", "s3", kind="semantic", world_id_context="w1")
+    for session in ("s3", "s4"):
+        await later.memory.remember(ann, msgspec.structs.replace(other, session_id=session))
+    await later.memory.set_rule(workspace.admin, "w1", "R-12", RULE)
+    if way == "asked":
+        for session in ("s1", "s2", "s3", "s4"):
+            await later.sessions.close(ann, session)
+    else:
+        moment.pass_by(days=30)
+        if way == "job":
+            assert await later.sessions.close_due(workspace.workspace_id) == 4
+        else:
+            for session in ("s1", "s2", "s3", "s4"):
+                assert (await later.memory.remember(ann, told("back again", session))).warnings == ()
+    for session, row in zip(("s1", "s2"), rows, strict=True):
+        stretches = (await later.sessions.page(ann.scope)).sessions
+        closed = [s for s in stretches if s.session_id == session and s.closed_at is not None]
+        assert len(closed) == 1
+        assert closed[0].close_event_id is not None
+        payload = await later.ledger.payload(ann.scope, closed[0].close_event_id)
+        report = msgspec.convert(msgspec.json.decode(payload)["report"], SessionReport)
+        assert report.rows == [SessionRow(row.memory_id, "session", "semantic", "removed", None, "R-12")]
+    assert [memory.text for memory in await held(later, ann, tiers=("persistent",))] == ["Ann prefers the window"]
+    assert await nothing_differs(later, workspace)
+
+
+async def test_a_session_that_cannot_be_closed_keeps_no_other_one_open(
+    later: App, workspace: Workspace, moment: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = workspace.user("ann")
+    for session in ("s1", "s2", "s3"):
+        await tell(later, ann, session, "the first day")
+    moment.pass_by(days=30)
+    record_together = Ledger.record_together
+
+    async def refused(ledger: Ledger, workspace_id: str, make: Any) -> Any:
+        async def made(tx: Tx) -> Sequence[OwnEvent]:
+            events = await make(tx)
+            if events[0].event.session_id == "s1":
+                # What the database refuses although nobody foresaw it.
+                await tx.execute("UPDATE whence.memories SET importance = 2 WHERE session_id = 's1'")
+            return events
+
+        return await record_together(ledger, workspace_id, made)
+
+    monkeypatch.setattr(Ledger, "record_together", refused)
+    with pytest.raises(Unavailable):
+        await later.sessions.close_due(workspace.workspace_id)
+    closed = {s.session_id: s.closed_at is not None for s in (await later.sessions.page(ann.scope)).sessions}
+    assert closed == {"s1": False, "s2": True, "s3": True}
+    again = await later.memory.remember(ann, told("back again", "s1"))
+    assert again.warnings == (
+        "the former session s1 is over and not closed yet: the session could not be closed; the log says why",
+    )
+    with pytest.raises(Unavailable):
+        await later.sessions.close(ann, "s1")
 
 
 async def test_a_close_that_is_repeated_gives_the_same_report(later: App, workspace: Workspace) -> None:

@@ -1,5 +1,8 @@
 """The guard: semantic memory does not repeat the rules of its world, whichever way it comes in."""
 
+import random
+from itertools import permutations
+
 import msgspec
 import psycopg
 import pytest
@@ -9,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from conftest import Workspace
 from whence.app import App
 from whence.db.embedded import SUPERUSER, EmbeddedServer
-from whence.errors import InvalidInput, NotFound
+from whence.errors import InvalidInput, NotFound, RepeatsCanon
 from whence.wire import Fact, Kind, Remember
 
 RULE = "A change set is refused by the gate of conformity unless two people of the team have signed its review."
@@ -26,11 +29,15 @@ async def with_rule(app: App, workspace: Workspace) -> None:
 async def test_a_copy_of_a_rule_is_refused_and_the_error_names_the_rule(app: App, workspace: Workspace) -> None:
     await with_rule(app, workspace)
     assert len(RULE) >= 100
-    head = await app.ledger.heads.read(workspace.workspace_id)
+    head = 0
     for text in (RULE, RULE.upper(), RULE.replace("two people", "2 people")):
-        with pytest.raises(InvalidInput, match="rule R-12") as caught:
+        with pytest.raises(RepeatsCanon, match="rule R-12") as caught:
             await app.memory.remember(workspace.user("ann"), copy(text))
         assert caught.value.errors[0].field == "text"
+        [good, bad] = await app.memory.remember_all(workspace.user("ann"), [copy("short"), copy(text)])
+        assert good.remembered is not None
+        head = good.remembered.position
+        assert [(error.field, error.code) for error in bad.errors] == [("text", "repeats_canon")]
     assert await app.ledger.heads.read(workspace.workspace_id) == head
 
 
@@ -116,13 +123,13 @@ def as_workspace(conn: Connection, workspace: str) -> None:
 
 INSERT = """
 INSERT INTO whence.memories (workspace_id, memory_id, position, subject_id, agent, profile, tier, kind, body, body_hash,
-    importance, valid_at, recorded_at, world_id_context)
+    importance, valid_at, recorded_at, world_id_context, session_id, interaction_id)
 VALUES (%(workspace)s, gen_random_uuid(), 1, '', 'a', 'gateway', %(tier)s, %(kind)s, %(body)s,
-    sha256(uuid_send(gen_random_uuid())), 0.5, now(), now(), %(world)s)
+    sha256(uuid_send(gen_random_uuid())), 0.5, now(), now(), %(world)s, 's', 'i')
 """
 
 
-@pytest.mark.parametrize("tier", ["persistent"])
+@pytest.mark.parametrize("tier", ["interaction", "session", "persistent"])
 async def test_the_database_refuses_it_whoever_writes(
     app: App, workspace: Workspace, owner: Connection, tier: str
 ) -> None:
@@ -135,10 +142,28 @@ async def test_the_database_refuses_it_whoever_writes(
     assert "R-12" in str(caught.value)
     owner.execute(INSERT, {**values, "body": RULE[:99]})
     owner.execute(INSERT, {**values, "kind": "procedural", "body": RULE})
+    owner.execute(INSERT, {**values, "kind": "episodic", "body": RULE})
     owner.execute(INSERT, {**values, "world": "w2", "body": RULE})
     with pytest.raises(psycopg.errors.CheckViolation) as caught:
         owner.execute("UPDATE whence.memories SET body = %s WHERE length(body) = 99", (RULE,))
     assert caught.value.sqlstate == "23514"
+
+
+async def test_what_is_85_hundredths_alike_passes_and_what_is_more_does_not(
+    app: App, workspace: Workspace, owner: Connection
+) -> None:
+    """A rule of 180 trigrams, and texts that have 152, 153 and 154 of them and no other."""
+    words = [f"{letters}{number}" for number, letters in enumerate(map("".join, permutations("qxzjvk", 3)), 100)][:40]
+    rule, dice = " ".join(words), random.Random(3)
+    lacking = [set(dice.sample(words, count)) for count in range(4, 12) for _ in range(90)]
+    texts = [" ".join(word for word in words if word not in some) for some in lacking]
+    found = owner.execute("SELECT similarity(%s, t)::float8, t FROM unnest(%s::text[]) t", (rule, texts)).fetchall()
+    alike = {round(180 * similarity, 3): text for similarity, text in found}
+    await app.memory.set_rule(workspace.admin, "w1", "R-40", rule)
+    for trigrams in (152, 153):
+        assert (await app.memory.remember(workspace.user("ann"), copy(alike[trigrams]))).status == "stored"
+    with pytest.raises(RepeatsCanon, match="rule R-40"):
+        await app.memory.remember(workspace.user("ann"), copy(alike[154]))
 
 
 async def test_a_row_that_becomes_semantic_or_of_the_world_is_guarded(
@@ -179,25 +204,28 @@ async def test_another_workspace_learns_nothing_of_the_rules(app: App, workspace
 
 
 async def test_the_guard_uses_the_trigram_index(app: App, workspace: Workspace, owner: Connection) -> None:
-    """Its own query, as it stands in the function and with the function's settings, among many rules."""
+    """Its own query, as it stands in the function and with the function's settings, among many rules that are made of
+    the same few words."""
     await with_rule(app, workspace)
     as_workspace(owner, workspace.workspace_id)
+    words, dice = RULE.lower().rstrip(".").split(), random.Random(4)
+    rules = [" ".join(dice.choices(words, k=20)) for _ in range(10_000)]
     owner.execute(
         """INSERT INTO whence.canon_rules (workspace_id, world_id, rule_id, body, updated_at)
-           SELECT %s, 'w1', 'R-' || n, repeat(md5(n::text) || ' ', 5), now() FROM generate_series(100, 2100) n""",
-        (workspace.workspace_id,),
+           SELECT %s, 'w1', 'R-' || 100 + n, body, now() FROM unnest(%s::text[]) WITH ORDINALITY t (body, n)""",
+        (workspace.workspace_id, rules),
     )
     owner.execute("RESET ROLE")
     owner.execute("ANALYZE whence.canon_rules")
-    found = owner.execute("SELECT prosrc, proconfig FROM pg_proc WHERE proname = 'guard_canon'").fetchone()
+    found = owner.execute("SELECT prosrc, proconfig FROM pg_proc WHERE proname = 'repeated_rule'").fetchone()
     assert found is not None
     source, settings = found
     for setting in settings:
         name, _, value = setting.partition("=")
         owner.execute(f"SET {name} = {value}")
     query = source[source.index("SELECT r.rule_id") : source.index("LIMIT 1") + len("LIMIT 1")]
-    query = query.replace("INTO shadowed", "").replace(" said", f" '{RULE}'")
-    query = query.replace("NEW.workspace_id", f"'{workspace.workspace_id}'").replace("NEW.world_id_context", "'w1'")
+    query = query.replace("INTO rule_id, alike", "").replace("in_world", "'w1'")
+    query = query.replace("in_workspace", f"'{workspace.workspace_id}'").replace(" read", f" '{RULE}'")
     plan = [line for (line,) in owner.execute(f"EXPLAIN (ANALYZE, COSTS OFF) {query}".encode()).fetchall()]
     assert any("Bitmap Index Scan on canon_rules_alike" in line for line in plan), plan
     assert owner.execute(query.encode()).fetchall() == [("R-12", 1.0)]

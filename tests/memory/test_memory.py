@@ -1,6 +1,7 @@
 """What is remembered, how it changes, and why it is believed."""
 
 import asyncio
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -12,7 +13,7 @@ from psycopg import Connection
 
 from conftest import Workspace
 from samples import event
-from whence.app import App
+from whence.app import App, open_app
 from whence.db import Scope
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound, Overloaded, Unavailable
 from whence.graph import Bounds
@@ -24,7 +25,7 @@ from whence.memory import _SQL, MAX_HISTORY, PART_MEMORIES
 from whence.memory.profiles import Profiles
 from whence.memory.rebuild import rebuild
 from whence.memory.writing import MAX_EMBEDDING_COMPONENTS, Document, unit_given, units_given
-from whence.wire import Fact, Kind, Recall, Remember, StoredMemory
+from whence.wire import Fact, Feedback, Kind, Recall, Remember, Remembered, StoredMemory
 
 
 def note(text: str = "the customer likes tea", **more: Any) -> Remember:
@@ -449,10 +450,13 @@ async def test_a_procedure_takes_the_place_of_the_one_with_its_key(app: App, wor
 async def test_writers_that_race_leave_one_current_row_and_a_whole_history(
     app: App, workspace: Workspace, same: bool
 ) -> None:
-    """Over several connections and groups: half go by the ledger's lane, half one after the other."""
+    """By two servers, each of which stores what waits together."""
     ann = workspace.user("ann")
     places = ["Rome"] * 24 if same else [f"Town {number}" for number in range(24)]
-    done = await asyncio.gather(*(app.memory.remember(ann, lives(place)) for place in places))
+    async with open_app(app.settings) as other:
+        done = await asyncio.gather(
+            *((app, other)[number % 2].memory.remember(ann, lives(place)) for number, place in enumerate(places))
+        )
     held = await current(app, workspace)
     assert len(held) == 1
     history = (await app.memory.history(ann.scope, held[0].memory_id)).memories
@@ -465,31 +469,88 @@ async def test_writers_that_race_leave_one_current_row_and_a_whole_history(
         assert held[0].told_count == 24
 
 
-async def test_two_transactions_that_interleave_end_with_one_current_row(
-    app: App, workspace: Workspace, owner: Connection
-) -> None:
-    """One writer is held up between its event and its commit; the other waits for it and sees what it wrote."""
+async def two_that_interleave(
+    app: App, workspace: Workspace, owner: Connection, first: Remember, second: Remember
+) -> tuple[Remembered, Remembered]:
+    """Two servers on one database: the first writer is held up by `owner` after its event and before its commit, when
+    the second one begins."""
     ann = workspace.user("ann")
-    await app.memory.remember(ann, lives("Rome", valid_at=day(1)))
+
+    async def until_held_up(writers: int) -> None:
+        deadline = time.monotonic() + 20
+        while owner.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchall() != [(writers,)]:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+    async with open_app(app.settings) as other:
+        one = asyncio.create_task(app.memory.remember(ann, first))
+        await until_held_up(1)
+        two = asyncio.create_task(other.memory.remember(ann, second))
+        await until_held_up(2)
+        owner.rollback()
+        return await one, await two
+
+
+def begin(owner: Connection, workspace: Workspace) -> None:
     owner.autocommit = False
     owner.execute("SET ROLE whence_workspace")
     owner.execute(f"SET app.workspace_id = '{workspace.workspace_id}'")
-    owner.execute(
-        "SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %s FOR UPDATE", (workspace.workspace_id,)
+
+
+@pytest.mark.parametrize("kind", ["semantic", "procedural"])
+@pytest.mark.parametrize("same", [True, False])
+async def test_two_writers_that_interleave_end_with_one_current_row_and_a_whole_history(
+    app: App, workspace: Workspace, owner: Connection, same: bool, kind: Kind
+) -> None:
+    def said(where: str, number: int) -> Remember:
+        if kind == "semantic":
+            return lives(where, valid_at=day(number), confidence=0.5)
+        return note(f"ask {where}", kind="procedural", key="releases")
+
+    rome = await app.memory.remember(workspace.user("ann"), said("Rome", 1))
+    begin(owner, workspace)
+    owner.execute("SELECT 1 FROM whence.memories WHERE memory_id = %s FOR UPDATE", (rome.memory_id,))
+    one, two = await two_that_interleave(
+        app, workspace, owner, said("Oslo", 2), said("Oslo" if same else "Bern", 2 if same else 3)
     )
-    waiting = [
-        asyncio.create_task(app.memory.remember(ann, lives(place, valid_at=day(2)))) for place in ("Oslo", "Bern")
-    ]
-    await asyncio.sleep(0.2)
-    assert not any(task.done() for task in waiting)
-    owner.rollback()
-    results = await asyncio.gather(*waiting)
-    held = await current(app, workspace)
-    assert len(held) == 1
-    history = (await app.memory.history(ann.scope, held[0].memory_id)).memories
-    assert {memory.memory_id for memory in history} >= {result.memory_id for result in results}
-    assert len(history) == 3
-    assert sum(memory.invalid_at is None for memory in history) == 1
+    assert one.superseded == (rome.memory_id,)
+    [held] = await current(app, workspace)
+    history = (await app.memory.history(workspace.user("ann").scope, held.memory_id)).memories
+    if same:
+        assert (two.status, two.memory_id, two.superseded) == ("reinforced", one.memory_id, ())
+        assert [memory.memory_id for memory in history] == [rome.memory_id, one.memory_id]
+        assert held.told_count == 2
+        assert held.fact is None or held.fact.confidence == 0.5
+    else:
+        assert two.superseded == (one.memory_id,)
+        assert [memory.memory_id for memory in history] == [rome.memory_id, one.memory_id, two.memory_id]
+    assert held.memory_id == history[-1].memory_id
+    for before, after in pairwise(history):
+        if kind == "semantic":
+            assert (before.invalid_at, before.invalidated_by) == (after.valid_at, after.memory_id)
+        else:
+            assert (before.superseded_at, before.superseded_by) == (after.recorded_at, after.memory_id)
+    if kind == "semantic":
+        places = ["Rome", "Oslo", "Oslo" if same else "Bern"]
+        for number, place in enumerate(places, 1):
+            [then] = await current(app, workspace, as_of=day(number) + timedelta(hours=1))
+            assert then.text == f"Ann lives in {place}"
+
+
+async def test_two_writers_that_interleave_store_a_text_once(app: App, workspace: Workspace, owner: Connection) -> None:
+    """A row that is not committed has the text that both tell: the first one waits for what becomes of it."""
+    await app.memory.remember(workspace.user("bob"), note("tea"))
+    begin(owner, workspace)
+    owner.execute(
+        """INSERT INTO whence.memories (workspace_id, memory_id, position, user_id, subject_id, agent, profile, tier,
+               kind, body, body_hash, importance, valid_at, recorded_at)
+           SELECT workspace_id, gen_random_uuid(), 100, 'ann', 'ann', agent, profile, tier, kind, body, body_hash,
+               importance, valid_at, recorded_at FROM whence.memories WHERE user_id = 'bob'"""
+    )
+    one, two = await two_that_interleave(app, workspace, owner, note("tea"), note("Tea "))
+    assert (one.status, two.status, two.memory_id) == ("stored", "reinforced", one.memory_id)
+    [held] = await current(app, workspace)
+    assert (held.memory_id, held.told_count) == (one.memory_id, 2)
 
 
 async def test_a_sender_that_sends_again_is_told_what_became_of_it(app: App, workspace: Workspace) -> None:
@@ -711,6 +772,68 @@ async def test_every_memory_explains_itself(app: App, workspace: Workspace) -> N
     assert [found.recall_id for found in second.recalls] == [recalled.recall_id]
     assert second.memory.access_count == 1
     assert second.summary.startswith("ann told gateway on ")
+
+
+async def test_an_explanation_has_all_events_of_a_memory(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    tea = await app.memory.remember(ann, note("tea"))
+    again = await app.memory.remember(ann, note("tea"))
+    cake = await app.memory.remember(ann, note("tea and cake"))
+    judged = list[uuid.UUID]()
+    for helpful, unhelpful in (((tea,), (cake,)), ((), (tea,)), ((cake,), ())):
+        recalled = await app.recaller.recall(ann, Recall(query="tea", agent="gateway"))
+        await app.behind.wait(recalled.recall_id)
+        given = Feedback(tuple(one.memory_id for one in helpful), tuple(one.memory_id for one in unhelpful))
+        judged.append((await app.recaller.feedback(ann, recalled.recall_id, given)).event_id)
+    await app.memory.forget(ann, tea.memory_id)
+    for scope in (ann.scope, workspace.admin.scope):
+        events = (await app.memory.explain(scope, tea.memory_id)).events
+        assert [(one.event_type, one.helpful, one.user_id) for one in events] == [
+            ("memory.remembered", None, "ann"),
+            ("memory.remembered", None, "ann"),
+            ("memory.feedback", True, "ann"),
+            ("memory.feedback", False, "ann"),
+            ("memory.forgotten", None, "ann"),
+        ]
+        assert [one.event_id for one in events[:4]] == [tea.event_id, again.event_id, *judged[:2]]
+        assert [one.position for one in events] == sorted(one.position for one in events)
+        stored = await app.ledger.get(scope, events[-1].event_id)
+        assert (stored.event_type, stored.parent_event_id) == ("memory.forgotten", tea.memory_id)
+
+
+async def test_an_explanation_has_the_close_of_the_session_that_a_memory_ended_with(
+    app: App, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    told = await app.memory.remember(ann, note("opened the queue", session_id="s1", tier="session", kind="episodic"))
+    [report] = await app.sessions.close(ann, "s1")
+    events = (await app.memory.explain(ann.scope, told.memory_id)).events
+    assert [one.event_id for one in events] == [told.event_id, report.event_id]
+
+
+async def test_what_a_fact_took_the_place_of_stays_so_whatever_is_learnt_later(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+
+    async def superseded(told: Remembered) -> list[uuid.UUID]:
+        explained = (await app.memory.explain(ann.scope, told.memory_id)).superseded
+        assert sorted(explained) == sorted(told.superseded)
+        return explained
+
+    rome, oslo, bern, bonn = [
+        await app.memory.remember(ann, lives(where, valid_at=day(number)))
+        for where, number in (("Rome", 1), ("Oslo", 9), ("Bern", 5), ("Bonn", 12))
+    ]
+    assert await superseded(rome) == []
+    assert await superseded(oslo) == await superseded(bern) == [rome.memory_id]
+    assert await superseded(bonn) == [oslo.memory_id]
+    await app.memory.forget(ann, bonn.memory_id)
+    after, between = [
+        await app.memory.remember(ann, lives(where, valid_at=day(number)))
+        for where, number in (("Nice", 14), ("Graz", 7))
+    ]
+    assert await superseded(after) == []
+    assert await superseded(between) == [bern.memory_id]
+    assert await superseded(bonn) == [oslo.memory_id]
 
 
 async def test_the_lineage_of_a_memory_leads_to_what_it_came_from(app: App, workspace: Workspace) -> None:

@@ -3,6 +3,7 @@
 import re
 import time
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
@@ -46,6 +47,20 @@ def test_the_labelled_set_is_large_and_prints_its_table() -> None:
     assert sum(len(case.spans) for case in CASES) >= 400
     assert sum(not case.spans for case in CASES) >= 400
     assert {span.category for case in CASES for span in case.spans} == set(CATEGORIES)
+
+
+def test_the_documented_figures_are_those_of_the_labelled_set() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/sanitising.md").read_text()
+    dev, held = scores("dev"), scores("held-out")
+    for category, score in held.items():
+        figures = (
+            f"{score.right + score.missed} | {score.precision:.3f} | {score.recall:.3f} | {dev[category].recall:.3f}"
+        )
+        assert f"| `{category}` | {figures} |" in page
+    assert {score.precision for score in dev.values()} == {1.0}
+    counts = sum(len(case.spans) for case in CASES), sum(not case.spans for case in CASES)
+    assert f"The labelled set has {counts[0]:,} invented values" in page
+    assert f"and {counts[1]:,} texts that" in page
 
 
 def test_the_labelled_set_is_the_same_every_time() -> None:

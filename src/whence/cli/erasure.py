@@ -32,16 +32,27 @@ async def erase(
     verify: Annotated[
         str | None, typer.Option(metavar="RECEIPT", help="Check a receipt, by its id or its file, and erase nothing.")
     ] = None,
+    receipt: Annotated[
+        UUID | None, typer.Option(metavar="ID", help="Print a receipt that there is, and erase nothing.")
+    ] = None,
     restored: Annotated[
         bool, typer.Option("--restored", help="Erase again whom a restored backup has brought back.")
     ] = False,
 ) -> None:
     """Erase everything that is held on a person, and print the receipt."""
-    if sum((subject is not None, verify is not None, restored)) != 1:
-        raise typer.BadParameter("name a subject, or say --verify RECEIPT or --restored")
+    if sum((subject is not None, verify is not None, receipt is not None, restored)) != 1:
+        raise typer.BadParameter("name a subject, or say --verify, --receipt or --restored")
     if verify is not None:
         await _verify(call, verify)
-        return
+    elif receipt is not None:
+        found = await call.app.erasures.get((await call.principal()).scope, receipt)
+        _tell_all(call, [found], as_list=False)
+    else:
+        await _erase(call, subject, yes)
+
+
+async def _erase(call: InWorkspace, subject: str | None, yes: bool) -> None:
+    """A subject, or all that a restored backup has brought back."""
     principal = await call.principal()
     subjects = await call.app.erasures.restored(call.workspace) if subject is None else [subject]
     what = f"{len(subjects):,} subjects that a backup has brought back" if subject is None else f"all data of {subject}"
@@ -51,8 +62,12 @@ async def erase(
     with progress("erasing") as advance:
         for item in subjects:
             receipts.append(await call.app.erasures.erase(principal, item, _in_one_bar(advance)))
+    _tell_all(call, receipts, as_list=subject is None)
+
+
+def _tell_all(call: InWorkspace, receipts: list[Erasure], as_list: bool) -> None:
     if call.as_json:
-        print_json(receipts if subject is None else receipts[0])
+        print_json(receipts if as_list else receipts[0])
         return
     for receipt in receipts:
         _tell(receipt)

@@ -7,7 +7,7 @@ import typer
 from rich.table import Column
 
 from whence.cli.command import AsUser, Before, InWorkspace, command
-from whence.cli.terminal import cut, id_column, print_json, print_plain, print_table, shown, to_minute
+from whence.cli.terminal import cut, id_column, print_fields, print_json, print_plain, print_table, shown, to_minute
 from whence.lifecycle.actions import MAX_PAGE_ACTIONS
 from whence.lifecycle.retention import Plan
 
@@ -56,6 +56,24 @@ async def list_actions(
         print_plain("there are no actions")
     if page.next is not None:
         print_plain(f"more: --before {page.next}")
+
+
+@command(actions, "show")
+async def show_action(
+    call: AsUser, action: Annotated[UUID, typer.Argument(metavar="ID", help="The id of an action.")]
+) -> None:
+    """One action, with what it cites."""
+    found = await call.app.actions.get((await call.principal()).scope, action)
+    if call.as_json:
+        print_json(found)
+        return
+    print_fields(
+        ("action", found.action_id),
+        ("kind", found.kind),
+        ("recorded", f"{to_minute(found.recorded_at)} UTC, position {found.position}"),
+        ("by", found.user_id or "an administrator"),
+        *(("cites", cited) for cited in found.cites),
+    )
 
 
 @command(commands, "retention")

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from whence.app import App
-from whence.cli.command import AsUser, Before, InWorkspace, command, moment
+from whence.cli.command import AsUser, Before, InWorkspace, command, moment, position
 from whence.cli.recall import tell_recall
 from whence.cli.terminal import (
     Pair,
@@ -24,13 +24,17 @@ from whence.cli.terminal import (
 )
 from whence.db import Scope
 from whence.errors import NotFound
-from whence.memory import MAX_PAGE_MEMORIES
+from whence.memory import MAX_HISTORY, MAX_PAGE_MEMORIES
 from whence.memory.profiles import DEFAULT_PROFILE
 from whence.memory.rebuild import MemoryReport, rebuild
+from whence.memory.writing import DEFAULT_CONFIDENCE, DEFAULT_IMPORTANCE
 from whence.wire import (
     Explanation,
+    Fact,
     Kind,
     Location,
+    MemoryEvent,
+    MemoryRetention,
     MemorySource,
     Recall,
     RecallRecord,
@@ -46,24 +50,55 @@ memories = typer.Typer(no_args_is_help=True, help="Memory: what agents remember.
 
 MemoryId = Annotated[UUID, typer.Argument(metavar="ID", help="The id of a memory.")]
 PageSize = Annotated[int, typer.Option(min=1, max=MAX_PAGE_MEMORIES, help="At most so many.")]
+ValidAt = Annotated[
+    datetime | None, typer.Option(parser=moment, metavar="TIME", help="From when it is so.", show_default="now")
+]
+Sources = Annotated[
+    list[UUID] | None,
+    typer.Option("--from", metavar="ID", help="An event or memory that it comes from; may be given again."),
+]
+Importance = Annotated[
+    float | None, typer.Option(min=0, max=1, help="How much it matters.", show_default=f"{DEFAULT_IMPORTANCE}")
+]
+OwnId = Annotated[
+    UUID | None, typer.Option("--id", metavar="ID", help="An id of your own, to be able to send it again.")
+]
 
 
 @command(commands, "remember")
 async def remember(  # noqa: PLR0913, PLR0917 (options of a command)
     call: InWorkspace,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to remember.")],
-    user: Annotated[str | None, typer.Option(help="Whose memory it is.")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Whose memory it is.")] = None,
     agent: Annotated[str, typer.Option(help="The agent whose memory it is.")] = DEFAULT_PROFILE,
     tier: Annotated[Tier, typer.Option(help="How long it stays.")] = "persistent",
     kind: Annotated[Kind, typer.Option(help="What it is.")] = "semantic",
     session: Annotated[str | None, typer.Option(help="The session, for that tier.")] = None,
     interaction: Annotated[str | None, typer.Option(help="The thread, for that tier.")] = None,
+    run: Annotated[UUID | None, typer.Option(metavar="ID", help="The run that it is an episode of.")] = None,
     world: Annotated[str | None, typer.Option(help="The world whose canon it must not repeat.")] = None,
+    fact: Annotated[
+        tuple[str, str, str] | None, typer.Option(metavar="SUBJECT PREDICATE OBJECT", help="The fact that it says.")
+    ] = None,
+    confidence: Annotated[
+        float | None, typer.Option(min=0, max=1, help="How sure the fact is.", show_default=f"{DEFAULT_CONFIDENCE}")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="What a procedure is for.")] = None,
+    about: Annotated[str | None, typer.Option(metavar="ID", help="Whom it is about, if not the user.")] = None,
     speaker: Annotated[str | None, typer.Option(help="Whose words they are.")] = None,
     role: Annotated[Role | None, typer.Option(help="What the speaker is.")] = None,
+    valid_at: ValidAt = None,
+    sources: Sources = None,
+    byte_range: Annotated[
+        tuple[int, int] | None,
+        typer.Option(metavar="FIRST END", help="Where in the first of --from it is said: bytes of UTF-8."),
+    ] = None,
+    importance: Importance = None,
+    memory_id: OwnId = None,
 ) -> None:
     """Remember something."""
+    if byte_range is not None and not sources:
+        raise typer.BadParameter("is a place in --from: give that too", param_hint="'--byte-range'")
     request = Remember(
         agent=agent,
         tier=tier,
@@ -72,16 +107,32 @@ async def remember(  # noqa: PLR0913, PLR0917 (options of a command)
         user_id=user,
         session_id=session,
         interaction_id=interaction,
+        run_id=run,
         world_id_context=world,
+        fact=_fact(fact, confidence),
         key=key,
+        subject_id=about,
         speaker=speaker,
         role=role,
+        valid_at=valid_at,
+        derived_from=tuple(sources or ()),
+        byte_range=byte_range,
+        importance=importance,
+        memory_id=memory_id,
     )
     done = await call.app.memory.remember(await call.principal(), request)
     if call.as_json:
         print_json(done)
     else:
         tell_remembered(done)
+
+
+def _fact(said: tuple[str, str, str] | None, confidence: float | None) -> Fact | None:
+    if said is not None:
+        return Fact(*said, confidence)
+    if confidence is not None:
+        raise typer.BadParameter("is how sure a fact is: give --fact too", param_hint="'--confidence'")
+    return None
 
 
 def tell_remembered(done: Remembered) -> None:
@@ -138,11 +189,27 @@ def _tell(console: Console, told: Explanation) -> None:
     ended = memory.invalidated_by or memory.superseded_by
     if ended is not None:
         console.print(f"  replaced by memory {ended}", style="yellow")
+    named = {memory.memory_id, *(source.event_id for source in told.sources)}
+    for happened in told.events:
+        if happened.event_id not in named:
+            console.print(shown(f"  {_happened(happened)}"), markup=False)
     for recall in told.recalls[:10]:
         who = recall.user_id or "an administrator"
         console.print(shown(f"  recalled {recall.recalled_at:%Y-%m-%d %H:%M} UTC by {who}"), markup=False)
     if len(told.recalls) > 10:
         console.print(f"  and {len(told.recalls) - 10} recalls before that")
+
+
+def _happened(event: MemoryEvent) -> str:
+    said = f"{event.recorded_at:%Y-%m-%d %H:%M} UTC"
+    if event.event_type == "session.closed":
+        return f"its session was closed {said}"
+    if event.event_type == "system.retention_applied":
+        return f"ended by a timer {said}"
+    what = {True: "found helpful", False: "found unhelpful", None: "told again"}[event.helpful]
+    if event.event_type == "memory.forgotten":
+        what = "forgotten"
+    return f"{what} {said} by {event.user_id or 'an administrator'}"
 
 
 def _place(location: Location) -> str:
@@ -211,15 +278,33 @@ async def show(call: AsUser, memory: MemoryId) -> None:
 
 
 @command(memories, "history")
-async def history(call: AsUser, memory: MemoryId) -> None:
+async def history(
+    call: AsUser,
+    memory: MemoryId,
+    after: Annotated[
+        int | None,
+        typer.Option(parser=position, metavar="POSITION", help="Only what follows the one at this position."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_HISTORY, help="At most so many.")] = MAX_HISTORY,
+) -> None:
     """What was ever said in its place, in order of the time from which it was so."""
-    found = await call.app.memory.history((await call.principal()).scope, memory)
+    found = await call.app.memory.history((await call.principal()).scope, memory, after, limit)
     if call.as_json:
         print_json(found)
         return
     print_memories(found.memories)
     if found.next is not None:
-        print_plain(f"and more: these are the first {len(found.memories):,}")
+        print_plain(f"more: --after {found.next}")
+
+
+@command(memories, "retention")
+async def retention(call: AsUser, memory: MemoryId) -> None:
+    """How long a memory is kept, and what keeps it."""
+    kept = await call.app.retention.of((await call.principal()).scope, memory)
+    if call.as_json:
+        print_json(kept)
+    else:
+        _tell_retention(kept)
 
 
 @command(memories, "forget")
@@ -270,6 +355,21 @@ def _show(memory: StoredMemory) -> None:
         ("replaced by", memory.invalidated_by or memory.superseded_by),
         ("forgotten", memory.deleted_at and f"{to_minute(memory.deleted_at)} UTC"),
         ("taken out", taken_out or None),
+    )
+
+
+def _tell_retention(kept: MemoryRetention) -> None:
+    expires, disposed = kept.expires_at, kept.disposed_at
+    until = None if disposed else f"{to_minute(expires)} UTC" if expires else "no timer runs"
+    print_fields(
+        ("memory", kept.memory_id),
+        ("state", kept.state),
+        ("policy", f"{kept.entity}, {kept.content_class}"),
+        ("expires", until),
+        ("disposed", disposed and f"{to_minute(disposed)} UTC"),
+        ("disposal", kept.disposal),
+        *(("held by", action_id) for action_id in kept.held_by),
+        ("strength", f"{kept.strength:.2f}, {kept.temperature}"),
     )
 
 

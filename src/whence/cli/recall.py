@@ -1,8 +1,10 @@
-"""`whence recall` and `whence assemble`: what answers a question, and what an agent needs before its turn."""
+"""`whence recall`, `feedback` and `assemble`: what answers a question, what that was worth, and what an agent needs
+before its turn."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
+from uuid import UUID
 
 import msgspec
 import typer
@@ -20,14 +22,18 @@ from whence.recall.assembly import DEFAULT_TOKENS
 from whence.wire import (
     Assemble,
     Channel,
+    Feedback,
     Hit,
     HitSource,
+    Intent,
     Kind,
     NotReranked,
     Recall,
     Recalled,
     RecalledHit,
+    RecallFilters,
     RecallRecord,
+    Role,
     Tier,
     Turn,
 )
@@ -46,10 +52,20 @@ _BESIDE = 7
 """Cells of the score, which stands beside the text."""
 
 
-def _channel(text: str) -> str:
-    if text not in get_args(Channel):
-        raise typer.BadParameter(f"must be one of {', '.join(get_args(Channel))}")
-    return text
+def _one_of(names: Any) -> Callable[[str], str]:
+    """One of a `Literal`, which typer takes once only."""
+
+    def choice(text: str) -> str:
+        if text not in get_args(names):
+            raise typer.BadParameter(f"must be one of {', '.join(get_args(names))}")
+        return text
+
+    return choice
+
+
+def _choices(names: Any) -> str:
+    """As typer shows them."""
+    return f"<{'|'.join(get_args(names))}>"
 
 
 MaxTokens = Annotated[int | None, typer.Option(min=1, max=MAX_TOKENS, help="About as many tokens as may be used.")]
@@ -61,46 +77,117 @@ async def recall(  # noqa: PLR0913, PLR0917 (options of a command)
     text: Annotated[str, typer.Argument(metavar="TEXT", help="A question, or some words.")],
     agent: Annotated[str | None, typer.Option(help="Of this agent only.")] = None,
     top_k: Annotated[int, typer.Option(min=1, max=MAX_PAGE_MEMORIES, help="At most so many.")] = 10,
-    tier: Annotated[Tier | None, typer.Option(help="Of this tier only.")] = None,
-    kind: Annotated[Kind | None, typer.Option(help="Of this kind only.")] = None,
-    session: Annotated[str | None, typer.Option(help="Of this session only.")] = None,
+    tier: Annotated[
+        list[str] | None,
+        typer.Option(parser=_one_of(Tier), metavar=_choices(Tier), help="Of this tier only; may be given again."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(parser=_one_of(Kind), metavar=_choices(Kind), help="Of this kind only; may be given again."),
+    ] = None,
+    session: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Of this session only; may be given again.")
+    ] = None,
+    session_prefix: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Of sessions that begin so; may be given again."),
+    ] = None,
+    subject: Annotated[str | None, typer.Option(help="Facts about this only.")] = None,
+    predicate: Annotated[str | None, typer.Option(help="Facts that say this only.")] = None,
+    speaker: Annotated[str | None, typer.Option(help="Only what this speaker said.")] = None,
+    role: Annotated[Role | None, typer.Option(help="Only what such a speaker said.")] = None,
+    world: Annotated[str | None, typer.Option(help="Of this world only.")] = None,
+    since: Annotated[
+        datetime | None, typer.Option(parser=moment, metavar="TIME", help="Only what is so since then or later.")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option(parser=moment, metavar="TIME", help="Only what is so since before then.")
+    ] = None,
     as_of: Annotated[
         datetime | None, typer.Option(parser=moment, metavar="TIME", help="What held then, instead of now.")
     ] = None,
     known_at: Annotated[
         datetime | None, typer.Option(parser=moment, metavar="TIME", help="As far as it was known then.")
     ] = None,
+    intent: Annotated[Intent | None, typer.Option(help="What the question is after.")] = None,
     channel: Annotated[
         list[str] | None,
-        typer.Option(parser=_channel, metavar="CHANNEL", help="Let only this one count; may be given again."),
+        typer.Option(parser=_one_of(Channel), metavar="CHANNEL", help="Let only this one count; may be given again."),
     ] = None,
     neighbours: Annotated[
         int, typer.Option(min=0, max=MAX_NEIGHBOURS, help="Show so many turns before and after each.")
     ] = 0,
     max_tokens: MaxTokens = None,
-    no_rerank: Annotated[bool, typer.Option("--no-rerank", help="Ask no model to put hits in order.")] = False,
+    rerank: Annotated[
+        bool | None,
+        typer.Option("--rerank/--no-rerank", help="Whether a model puts hits in order.", show_default="as set"),
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show what each channel added to a score.")] = False,
 ) -> None:
     """What answers a question best, and where it comes from."""
+    session_id, sessions = _sessions(session, session_prefix)
     asked = Recall(
         query=text,
         agent=agent,
         top_k=top_k,
-        tiers=tier and (tier,),
-        kinds=kind and (kind,),
-        session_id=session,
+        tiers=msgspec.convert(tier, tuple[Tier, ...]) if tier else None,
+        kinds=msgspec.convert(kind, tuple[Kind, ...]) if kind else None,
+        session_id=session_id,
+        sessions=sessions,
+        session_prefixes=tuple(session_prefix) if session_prefix else None,
+        subject=subject,
+        predicate=predicate,
         as_of=as_of,
         known_at=known_at,
+        intent=intent,
+        filters=_filters(speaker, role, world, since, until),
         channels=msgspec.convert(channel, tuple[Channel, ...]) if channel else None,
         neighbours=neighbours,
         max_tokens=max_tokens,
-        rerank=False if no_rerank else None,
+        rerank=rerank,
     )
     found = await call.app.recaller.recall(await call.principal(), asked)
     if call.as_json:
         print_json(found)
     else:
         _tell(found, explain)
+
+
+def _sessions(names: list[str] | None, prefixes: list[str] | None) -> tuple[str | None, tuple[str, ...] | None]:
+    """One that is asked about alone is also the one in which it is asked."""
+    if not names:
+        return None, None
+    return (names[0], None) if len(names) == 1 and not prefixes else (None, tuple(names))
+
+
+def _filters(
+    speaker: str | None, role: Role | None, world: str | None, since: datetime | None, until: datetime | None
+) -> RecallFilters | None:
+    filters = RecallFilters(speaker=speaker, role=role, world_id_context=world, since=since, until=until)
+    return None if filters == RecallFilters() else filters
+
+
+@command(commands, "feedback")
+async def feedback(
+    call: AsUser,
+    recalled: Annotated[UUID, typer.Argument(metavar="RECALL", help="The id of a recall.")],
+    helpful: Annotated[
+        list[UUID] | None, typer.Option(metavar="ID", help="A hit that helped; may be given again.")
+    ] = None,
+    unhelpful: Annotated[
+        list[UUID] | None, typer.Option(metavar="ID", help="A hit that did not; may be given again.")
+    ] = None,
+) -> None:
+    """Say which hits of a recall helped: these gain importance, the others lose some."""
+    if not helpful and not unhelpful:
+        raise typer.BadParameter("name at least one hit by --helpful ID or --unhelpful ID")
+    given = Feedback(tuple(helpful or ()), tuple(unhelpful or ()))
+    kept = await call.app.recaller.feedback(await call.principal(), recalled, given)
+    if call.as_json:
+        print_json(kept)
+    else:
+        whose = "1 memory" if kept.changed == 1 else f"{kept.changed:,} memories"
+        print_plain(f"kept; the importance of {whose} has changed")
 
 
 @command(commands, "assemble")
@@ -209,9 +296,25 @@ def _tell_not_reranked(console: Console, why: NotReranked | None) -> None:
 
 def _limits(asked: Recall) -> str:
     """What else was said about what is wanted."""
-    times = {"as of": asked.as_of, "known at": asked.known_at}
-    lists: dict[str, Iterable[str] | None] = {"tiers": asked.tiers, "kinds": asked.kinds, "channels": asked.channels}
-    names = {"agent": asked.agent, "session": asked.session_id, "subject": asked.subject, "predicate": asked.predicate}
+    filters = asked.filters or RecallFilters()
+    times = {"since": filters.since, "until": filters.until, "as of": asked.as_of, "known at": asked.known_at}
+    lists: dict[str, Iterable[str] | None] = {
+        "tiers": asked.tiers,
+        "kinds": asked.kinds,
+        "sessions": asked.sessions,
+        "sessions that begin with": asked.session_prefixes,
+        "channels": asked.channels,
+    }
+    names = {
+        "agent": asked.agent,
+        "session": asked.session_id,
+        "subject": asked.subject,
+        "predicate": asked.predicate,
+        "speaker": filters.speaker,
+        "role": filters.role,
+        "world": filters.world_id_context,
+        "intent": asked.intent,
+    }
     said = [f"{name} {value}" for name, value in names.items() if value is not None]
     said += [f"{name} {', '.join(value)}" for name, value in lists.items() if value is not None]
     said += [f"{name} {to_minute(value)} UTC" for name, value in times.items() if value is not None]

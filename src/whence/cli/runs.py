@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from whence.cli.command import AsUser, command, json_value
-from whence.cli.memory import PageSize, print_memories, tell_remembered
+from whence.cli.memory import Importance, OwnId, PageSize, Sources, ValidAt, print_memories, tell_remembered
 from whence.cli.terminal import Pair, print_fields, print_json, print_pairs, print_plain, print_taken_out, to_minute
 from whence.memory import DEFAULT_EPISODES
 from whence.wire import Recall, Run
@@ -82,10 +82,24 @@ async def start(
 
 @command(runs, "episode")
 async def episode(
-    call: AsUser, run: RunId, text: Annotated[str, typer.Argument(metavar="TEXT", help="What happened.")]
+    call: AsUser,
+    run: RunId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What happened.")],
+    valid_at: ValidAt = None,
+    sources: Sources = None,
+    importance: Importance = None,
+    memory_id: OwnId = None,
 ) -> None:
     """Remember what happened in a run."""
-    done = await call.app.memory.add_episode(await call.principal(), run, text)
+    done = await call.app.memory.add_episode(
+        await call.principal(),
+        run,
+        text,
+        valid_at=valid_at,
+        derived_from=tuple(sources or ()),
+        importance=importance,
+        memory_id=memory_id,
+    )
     if call.as_json:
         print_json(done)
     else:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from whence.cli.command import AsUser, command
+from whence.cli.command import AsUser, Before, command
 from whence.cli.terminal import print_json, print_plain, print_table, shown, to_minute
 from whence.lifecycle.sessions import MAX_PAGE_SESSIONS
 from whence.wire import SessionClosed, SessionReport
@@ -18,13 +18,15 @@ SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="The session
 async def list_sessions(
     call: AsUser,
     state: Annotated[Literal["open", "closed"] | None, typer.Option(help="Only those.")] = None,
+    before: Before = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MAX_PAGE_SESSIONS, help="At most so many.")] = 50,
 ) -> None:
     """Sessions, the newest first."""
-    found = await call.app.sessions.page((await call.principal()).scope, state, limit=limit)
+    found = await call.app.sessions.page((await call.principal()).scope, state, before, limit)
     if call.as_json:
         print_json(found)
-    elif found.sessions:
+        return
+    if found.sessions:
         rows = (
             (
                 shown(one.session_id),
@@ -38,6 +40,8 @@ async def list_sessions(
         print_table(("session", "agent", "user", "last active", "closed"), rows)
     else:
         print_plain("there are no sessions")
+    if found.next is not None:
+        print_plain(f"more: --before {found.next}")
 
 
 @command(sessions, "close")
@@ -67,3 +71,5 @@ def _tell(report: SessionReport) -> None:
     for row in report.rows:
         if row.became is not None:
             print_plain(f"  {row.memory_id} is kept as {row.became}")
+        if row.repeats is not None:
+            print_plain(shown(f"  {row.memory_id} repeats the rule {row.repeats} and is not kept"))

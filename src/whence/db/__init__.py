@@ -16,7 +16,7 @@ import psycopg
 from psycopg import AsyncConnection, pq, sql
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from whence.db.trip import Statement, Values, one_trip
+from whence.db.trip import Statement, Values, close, one_trip
 from whence.errors import DatabaseError, Unavailable
 
 SESSION_VAR_WORKSPACE_ID: Final = "app.workspace_id"
@@ -33,6 +33,13 @@ POOL_WAIT_SECONDS = 10.0
 # That a connection is closed is no news: it was given up in the middle of an answer, or the server has ended, which
 # whoever asks is told.
 logging.getLogger("psycopg.pool").addFilter(lambda record: not record.msg.startswith("discarding closed connection"))
+
+_STALE: Final = (
+    psycopg.errors.InvalidSqlStatementName,
+    psycopg.errors.DuplicatePreparedStatement,
+    psycopg.errors.FeatureNotSupported,
+)
+"""What is prepared on a connection is not what the database knows there, or what it makes of it."""
 
 Tx = AsyncConnection[tuple[Any, ...]]
 """A connection inside a transaction that has its scope set. Verbs take it first; whoever opened it commits."""
@@ -128,7 +135,9 @@ class Database:
         with _unavailable_when_unreachable():
             conn = await self._for_a_trip()
             try:
-                made = await one_trip(conn, _opening(conn, scope), statements)
+                opening = _opening(conn, scope)
+                kept = len(opening) - (scope.user_id is not None)
+                made = await one_trip(conn, opening[:kept], opening[kept:], statements)
             except BaseException as error:
                 await self._given_up(conn, error)
                 raise
@@ -144,7 +153,7 @@ class Database:
             return conn
         self._asking += 1
         try:
-            return await self._trips.getconn()
+            return await _taken(self._trips)
         finally:
             self._asking -= 1
 
@@ -158,15 +167,16 @@ class Database:
             if isinstance(error, psycopg.OperationalError) and conn.closed:
                 # Where one connection has died, the others probably have too. Some of these errors are told by a server
                 # that lives, such as that a row is too big.
+                await close(conn)
                 await self._revived()
                 await self._give_back()
                 await self._trips.check()
-            elif isinstance(error, psycopg.Error):
-                await conn.rollback()
-            elif conn.pgconn.pipeline_status != pq.PipelineStatus.OFF:
+            elif conn.pgconn.pipeline_status != pq.PipelineStatus.OFF or isinstance(error, _STALE):
                 # Given up in the middle of an answer, or of what is sent, the connection is of no use to anybody. What
                 # was sent on it may be committed all the same.
-                await conn.close()
+                await close(conn)
+            elif isinstance(error, psycopg.Error):
+                await conn.rollback()
         finally:
             await self._trips.putconn(conn)
 
@@ -183,7 +193,7 @@ class Database:
         """A connection may have died in the pool, with the server that it was to, and nothing was sent on it yet."""
         # All that the pool holds may have; the one after them is new.
         for _ in range(self._pool.max_size + 1):
-            conn = await self._pool.getconn()
+            conn = await _taken(self._pool)
             opening = _opening(conn, scope)
             if timeout_ms is not None:
                 opening.append(b"SET LOCAL statement_timeout = %d" % timeout_ms)
@@ -222,6 +232,18 @@ def _pool(conninfo: str, kept: int, max_connections: int, prepare_threshold: int
         configure=_become_app,
         open=False,
     )
+
+
+async def _taken(pool: AsyncConnectionPool[Tx]) -> Tx:
+    """A connection, unless whoever asks was told to give up meanwhile: the pool does not tell them where that comes in
+    the moment in which it hands one over."""
+    task = asyncio.current_task()
+    told = task.cancelling() if task is not None else 0
+    conn = await pool.getconn()
+    if task is not None and task.cancelling() > told:
+        await pool.putconn(conn)
+        raise asyncio.CancelledError
+    return conn
 
 
 def _opening(conn: Tx, scope: Scope | EveryWorkspace | None) -> list[bytes]:

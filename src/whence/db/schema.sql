@@ -124,6 +124,18 @@ $$;
 
 ALTER FUNCTION whence.as_read(said text) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.canon_repeated(worlds text[], texts text[]) RETURNS TABLE(place bigint, rule_id text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT t.place, r.rule_id
+    FROM unnest(worlds, texts) WITH ORDINALITY t (world, said, place)
+    CROSS JOIN LATERAL whence.repeated_rule(current_setting('app.workspace_id', true), t.world, t.said) r
+    WHERE r.rule_id IS NOT NULL
+$$;
+
+ALTER FUNCTION whence.canon_repeated(worlds text[], texts text[]) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.defer_job(job text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'whence_jobs', 'pg_temp'
@@ -780,30 +792,19 @@ ALTER FUNCTION whence.graph_session_neighbours(in_workspace text, in_user text, 
 
 CREATE FUNCTION whence.guard_canon() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'public', 'pg_temp'
-    SET "pg_trgm.similarity_threshold" TO '0.85'
-    SET enable_seqscan TO 'off'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     place text;
-    said text;
-    shadowed record;
+    repeated record;
 BEGIN
     FOREACH place IN ARRAY ARRAY['body', 'fact_object'] LOOP
-        said := CASE place WHEN 'body' THEN NEW.body ELSE NEW.fact_object END;
-        CONTINUE WHEN length(said) >= 100 IS NOT TRUE;
-        said := whence.as_read(said);
-        -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and
-        -- would compare all rules of the world, at 25 microseconds each.
-        SELECT r.rule_id, similarity(whence.as_read(r.body), said) AS alike INTO shadowed
-        FROM (SELECT * FROM whence.canon_rules c WHERE whence.as_read(c.body) % said OFFSET 0) r
-        WHERE r.workspace_id = NEW.workspace_id AND r.world_id = NEW.world_id_context
-          AND similarity(whence.as_read(r.body), said) > 0.85
-        ORDER BY alike DESC, r.rule_id LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'the % repeats rule % of world %', place, shadowed.rule_id, NEW.world_id_context USING
+        repeated := whence.repeated_rule(NEW.workspace_id, NEW.world_id_context,
+            CASE place WHEN 'body' THEN NEW.body ELSE NEW.fact_object END);
+        IF repeated.rule_id IS NOT NULL THEN
+            RAISE EXCEPTION 'the % repeats rule % of world %', place, repeated.rule_id, NEW.world_id_context USING
                 ERRCODE = '23514', CONSTRAINT = 'memories_canon', COLUMN = place, TABLE = 'memories', SCHEMA = 'whence',
-                DETAIL = format('rule %s, %s alike', shadowed.rule_id, round(shadowed.alike::numeric, 2));
+                DETAIL = format('rule %s, %s alike', repeated.rule_id, round(repeated.alike::numeric, 2));
         END IF;
     END LOOP;
     RETURN NEW;
@@ -1299,6 +1300,28 @@ BEGIN
 END $$;
 
 ALTER FUNCTION whence.no_such_key() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.repeated_rule(in_workspace text, in_world text, said text, OUT rule_id text, OUT alike real) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+    SET "pg_trgm.similarity_threshold" TO '0.85'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    read constant text := whence.as_read(said);
+BEGIN
+    IF length(said) >= 100 THEN
+        -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and
+        -- would compare all rules of the world, at 25 microseconds each.
+        SELECT r.rule_id, similarity(whence.as_read(r.body), read) INTO rule_id, alike
+        FROM (SELECT * FROM whence.canon_rules c WHERE whence.as_read(c.body) % read OFFSET 0) r
+        WHERE r.workspace_id = in_workspace AND r.world_id = in_world
+          AND similarity(whence.as_read(r.body), read) > 0.85::real
+        ORDER BY 2 DESC, 1 LIMIT 1;
+    END IF;
+END $$;
+
+ALTER FUNCTION whence.repeated_rule(in_workspace text, in_world text, said text, OUT rule_id text, OUT alike real) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.retention_remove(in_workspace text, ids uuid[]) RETURNS void
     LANGUAGE plpgsql
@@ -2733,6 +2756,8 @@ CREATE INDEX conversations_tombstoned ON whence.conversations USING btree (works
 
 CREATE INDEX erasures_of_subject ON whence.erasures USING btree (subject_hash, workspace_id, "position");
 
+CREATE INDEX events_about ON whence.events USING btree (workspace_id, parent_event_id) WHERE (event_type = ANY (ARRAY['memory.forgotten'::text, 'memory.feedback'::text]));
+
 CREATE INDEX events_by_session ON whence.events USING btree (workspace_id, session_id, global_position);
 
 CREATE INDEX events_by_subject ON whence.events USING btree (workspace_id, subject_id, global_position) WHERE (subject_id IS NOT NULL);
@@ -3166,11 +3191,16 @@ GRANT USAGE ON SCHEMA whence TO whence_worker;
 GRANT USAGE ON SCHEMA whence TO whence_eraser;
 GRANT USAGE ON SCHEMA whence TO whence_searcher;
 
+REVOKE ALL ON FUNCTION whence.canon_repeated(worlds text[], texts text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION whence.canon_repeated(worlds text[], texts text[]) TO whence_workspace;
+
 REVOKE ALL ON FUNCTION whence.defer_job(job text) FROM PUBLIC;
 GRANT ALL ON FUNCTION whence.defer_job(job text) TO whence_workspace;
 
 REVOKE ALL ON FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) TO whence_workspace;
+
+REVOKE ALL ON FUNCTION whence.repeated_rule(in_workspace text, in_world text, said text, OUT rule_id text, OUT alike real) FROM PUBLIC;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE whence.action_cites TO whence_workspace;
 GRANT SELECT ON TABLE whence.action_cites TO whence_app;

@@ -1,8 +1,8 @@
 """A transaction in one round trip, spoken to libpq directly.
 
-Every append waits for one of these, so what it costs this process counts. psycopg's pipeline takes three times as long
-for the same statements, and sends them only when the event loop comes round again, by when the loop may be busy. This
-sends at once. Everything else in Whence goes through psycopg's cursors.
+Appends and recalls wait for one of these, so what it costs this process counts. psycopg's pipeline takes three times as
+long for the same statements, and sends them only when the event loop comes round again, by when the loop may be busy.
+This sends at once. Most else in Whence goes through psycopg's cursors.
 """
 
 import asyncio
@@ -25,10 +25,20 @@ _PLACEHOLDER = re.compile(rb"%\((\w+)\)[sb]")
 _BINARY = pq.Format.BINARY
 _COMMIT = b"COMMIT"
 MAX_KEPT = 256
-"""Of what is prepared on one connection: commands beyond it are parsed each time they are said."""
+"""Commands that are prepared on one connection; those beyond are parsed each time they are said."""
 
-_prepared: WeakKeyDictionary[Connection, dict[bytes, bytes]] = WeakKeyDictionary()
-"""By commands, and by the names of statements: the name under which the database knows each."""
+
+class _Prepared:
+    """What the database knows on one connection."""
+
+    def __init__(self) -> None:
+        self.statements = set[bytes]()
+        """By their names."""
+        self.commands = dict[bytes, bytes]()
+        """With their names."""
+
+
+_prepared: WeakKeyDictionary[Connection, _Prepared] = WeakKeyDictionary()
 
 
 class Statement:
@@ -51,18 +61,19 @@ def rows_of(result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
 
 
 async def one_trip(
-    conn: Connection, begin: Sequence[bytes], statements: Iterable[tuple[Statement, Values]]
+    conn: Connection, begin: Sequence[bytes], who: Sequence[bytes], statements: Iterable[tuple[Statement, Values]]
 ) -> list[pq.abc.PGresult]:
     """Begins, runs the statements and commits; returns what gave rows.
 
-    Statements that are made as they are asked for are made while the database begins. Raises the first error; the
-    transaction is then the caller's to roll back.
+    `begin` is prepared and `who` is not: there are too many users, and nothing here is to remember one. Statements that
+    are made as they are asked for are made while the database begins. Raises the first error; the transaction is then
+    the caller's to roll back.
     """
     sending = _Sending(conn)
     # Before anything can fail, after which nothing would be prepared.
     for command in (*begin, _COMMIT):
         sending.keep(command)
-    for command in begin:
+    for command in (*begin, *who):
         sending.say(command)
     if not isinstance(statements, Sequence):
         conn.pgconn.flush()
@@ -87,8 +98,10 @@ class _Sending:
 
     def __init__(self, conn: Connection) -> None:
         self._pgconn = conn.pgconn
-        self._known = _prepared.setdefault(conn, {})
-        self._fresh: dict[bytes, bytes] = {}
+        self._known = _prepared.setdefault(conn, _Prepared())
+        self._statements = set[bytes]()
+        self._commands = dict[bytes, bytes]()
+        """What this prepares, as in what is known."""
         self._sent: list[bytes | None] = []
         """Of everything that has a result, what it prepares."""
         self._pgconn.enter_pipeline_mode()
@@ -96,16 +109,18 @@ class _Sending:
     def keep(self, command: bytes) -> None:
         """Prepares a command, which SQL itself cannot. Under a number: the database knows names apart by their first
         63 bytes, and commands that say whose rows are to be seen may begin with as many that are the same."""
-        number = len(self._known) + len(self._fresh)
-        if command not in self._known and number < MAX_KEPT:
-            self._prepare(command, b"whence_command_%d" % number, command)
+        number = len(self._known.commands) + len(self._commands)
+        if command not in self._known.commands and number < MAX_KEPT:
+            self._commands[command] = b"whence_command_%d" % number
+            self._prepare(command, self._commands[command], command)
 
     def prepare(self, statement: Statement) -> None:
-        if statement.name not in self._known and statement.name not in self._fresh:
+        if statement.name not in self._known.statements and statement.name not in self._statements:
+            self._statements.add(statement.name)
             self._prepare(statement.name, statement.name, statement.sql)
 
     def say(self, command: bytes) -> None:
-        name = self._known.get(command) or self._fresh.get(command)
+        name = self._known.commands.get(command) or self._commands.get(command)
         if name is None:
             self._pgconn.send_query_params(command, None)
         else:
@@ -119,14 +134,18 @@ class _Sending:
 
     def learn(self, results: Sequence[pq.abc.PGresult]) -> None:
         """What the database has prepared stays so, whatever became of the rest."""
-        if self._fresh:
-            for what, result in zip(self._sent, results, strict=False):
-                if what is not None and result.status == pq.ExecStatus.COMMAND_OK:
-                    self._known[what] = self._fresh[what]
+        if not self._statements and not self._commands:
+            return
+        for what, result in zip(self._sent, results, strict=False):
+            if what is None or result.status != pq.ExecStatus.COMMAND_OK:
+                continue
+            if what in self._statements:
+                self._known.statements.add(what)
+            else:
+                self._known.commands[what] = self._commands[what]
 
     def _prepare(self, what: bytes, name: bytes, sql: bytes) -> None:
         self._pgconn.send_prepare(name, sql)
-        self._fresh[what] = name
         self._sent.append(what)
 
 
@@ -147,7 +166,8 @@ class _Exchange:
         self._read: list[pq.abc.PGresult] = []
         self._ended: asyncio.Future[None] | None = None
         _exchanges[conn] = self
-        finalize(conn, self._close)
+        self.close = finalize(conn, self._close)
+        """Does it once, at the latest when the connection is gone."""
 
     async def results(self) -> list[pq.abc.PGresult]:
         """Everything that comes back, up to the end of the pipeline."""
@@ -162,7 +182,8 @@ class _Exchange:
             if unsent:
                 loop.add_writer(self._socket, self._writable)
             if self._poll.poll(0):
-                # Too soon for an answer: the server has ended the connection, which the loop may have told already.
+                # Too soon for an answer: the server has ended the connection. The loop may have told that with the last
+                # answer, and uvloop then tells it no more.
                 self._readable()
             await self._ended
         finally:
@@ -178,16 +199,20 @@ class _Exchange:
             return
         try:
             self._pgconn.consume_input()
-            # Up to the last byte: uvloop watches a socket no longer after it has told once that it is in error, and
-            # what a server says before it dies is read before the error is.
-            while not (ended := self._has_ended()) and self._poll.poll(0):
-                self._pgconn.consume_input()
-            if ended:
+            if self._has_ended():
                 self._ended.set_result(None)
             elif self._pgconn.status == pq.ConnStatus.BAD:
                 self._ended.set_exception(psycopg.OperationalError("the connection is lost"))
+            elif self._loop is not None and self._poll.poll(0):
+                # Up to the last byte, with turns for others in between: uvloop watches a socket no longer after it has
+                # told once that it is in error, and what a server says before it dies is read before the error is.
+                self._loop.call_soon(self._read_on, self._ended)
         except psycopg.Error as error:
             self._ended.set_exception(error)
+
+    def _read_on(self, ended: asyncio.Future[None]) -> None:
+        if self._ended is ended and not ended.done():
+            self._readable()
 
     def _writable(self) -> None:
         if self._loop is None or self._ended is None or self._ended.done():
@@ -220,3 +245,12 @@ class _Exchange:
 
 
 _exchanges: WeakKeyDictionary[Connection, _Exchange] = WeakKeyDictionary()
+
+
+async def close(conn: Connection) -> None:
+    """At once: while a number of its socket is open, the server waits for the rest of what it was being sent, with its
+    locks."""
+    exchange = _exchanges.pop(conn, None)
+    if exchange is not None:
+        exchange.close()
+    await conn.close()

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from whence.clock import Clock
 from whence.db import Database, Scope
 from whence.db.trip import Statement, Values
-from whence.errors import FieldError, Overloaded, Unavailable, WhenceError
+from whence.errors import FieldError, Overloaded, RepeatsCanon, Unavailable, WhenceError
 from whence.ledger.append import Block, Entry, Outcome, accepted, append, head_in, trip_of
 from whence.ledger.effects import came_of_trip
 
@@ -348,7 +348,7 @@ def _refusal(error: Exception) -> FieldError:
     if isinstance(error, psycopg.Error) and constraint == "memories_canon":
         # The detail names the rule and holds no text.
         field = "fact.object" if error.diag.column_name == "fact_object" else "text"
-        return FieldError(field, f"repeats a rule of its world: {error.diag.message_detail}")
+        return FieldError(field, f"repeats a rule of its world: {error.diag.message_detail}", RepeatsCanon.code)
     if constraint in _REFUSED_BY:
         return _REFUSED_BY[constraint]
     return FieldError("event", f"the database refused it: {constraint or type(error).__name__}")

@@ -90,6 +90,10 @@ CROSS JOIN LATERAL (
 ) o
 WHERE m.kind = 'semantic';
 
+-- name: canon_repeated
+-- Which of these texts the guard of the canon would refuse in their worlds, by their places, and for which rule.
+SELECT r.place, r.rule_id FROM whence.canon_repeated(%(worlds)s::text[], %(texts)s::text[]) r;
+
 -- name: becoming
 -- For each of these documents that repeats a memory, that memory: what whence.memory_remember will find.
 SELECT r.event_id, o.memory_id

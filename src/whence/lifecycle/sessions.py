@@ -8,18 +8,18 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
 import psycopg
+import structlog
 
 from whence.clock import Clock
 from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
 from whence.db.queries import load
-from whence.errors import Conflict, NotFound
+from whence.errors import Conflict, NotFound, Unavailable, WhenceError
 from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
@@ -31,7 +31,7 @@ from whence.lifecycle.patterns import MAX_SESSIONS, MAX_STEPS, Routine, Step, ro
 from whence.memory import Memory
 from whence.memory.own import check_limit, check_names
 from whence.memory.profiles import Profile
-from whence.memory.writing import BETWEEN, MAX_SOURCES, draft, event_of, normal
+from whence.memory.writing import BETWEEN, MAX_SOURCES, Draft, draft, event_of, normal
 from whence.wire import (
     Event,
     Fact,
@@ -43,6 +43,8 @@ from whence.wire import (
     SessionRoutine,
     SessionRow,
 )
+
+log = structlog.get_logger()
 
 MAX_PAGE_SESSIONS = 500
 MAX_CLOSED_ROWS = 50_000
@@ -81,6 +83,7 @@ class _Row(NamedTuple):
 class _Kept(NamedTuple):
     """A memory that outlives the session, ready to be told."""
 
+    draft: Draft
     own: OwnEvent
     found: Promotion | Routine
 
@@ -140,10 +143,18 @@ class Sessions:
         values = {"workspace_id": workspace_id, "now": self._clock(), "limit": CLOSES_A_TURN}
         async with self._database.transaction(Scope(workspace_id)) as tx:
             rows = await (await tx.execute(_SQL["stretches_to_close"], values)).fetchall()
+        failed: WhenceError | None = None
         for row in rows:
-            # Whose it was may have been erased since.
-            with suppress(NotFound):
+            try:
                 await self.close_stretch(workspace_id, Stretch(*row))
+            except NotFound:
+                # Whose it was may have been erased since.
+                continue
+            except WhenceError as error:
+                # One that cannot be closed does not keep the others open.
+                failed = failed or error
+        if failed is not None:
+            raise failed
         return len(rows)
 
     async def _close_ended(self, workspace_id: str, ended: dict[str, Any]) -> None:
@@ -158,13 +169,13 @@ class Sessions:
                 return await self._report(workspace_id, stretch)
             try:
                 return await self._close(workspace_id, stretch, plan)
-            except psycopg.errors.CheckViolation as error:
-                if error.diag.constraint_name != "sessions_closed_once":
-                    raise
-                return await self._report(workspace_id, stretch)
-            except psycopg.errors.ForeignKeyViolation as error:
-                if error.diag.constraint_name != "payloads_subject_key":
-                    raise
+            except psycopg.IntegrityError as error:
+                refused_by = error.diag.constraint_name
+                if refused_by == "sessions_closed_once":
+                    return await self._report(workspace_id, stretch)
+                if refused_by != "payloads_subject_key":
+                    log.error("a session could not be closed", refused_by=refused_by, exc_info=error)
+                    raise Unavailable("the session could not be closed; the log says why") from error
         raise Conflict("whom the session is about is being erased; close it again")
 
     async def _close(self, workspace_id: str, stretch: Stretch, plan: _Plan) -> SessionReport:
@@ -174,13 +185,13 @@ class Sessions:
             # It may have been erased since, with whom it was of.
             await self._session(tx, workspace_id, stretch)
             rows = await self._rows(tx, workspace_id, stretch, plan.session, plan.until)
-            kept = await self._still_kept(tx, workspace_id, stretch, plan)
+            kept, repeats = await self._guarded(tx, await self._still_kept(tx, workspace_id, stretch, plan))
             became = await self._becoming(tx, workspace_id, kept)
             summary = await self._summary(tx, workspace_id, plan, rows)
             report = _report(
                 plan,
                 stretch,
-                rows,
+                [(row, repeats.get(row.memory_id)) for row in rows],
                 [(became[each.own.event.event_id], each.found) for each in kept],
                 self._clock(),
                 summary,
@@ -258,6 +269,31 @@ class Sessions:
             )
         ]
 
+    async def _guarded(self, tx: Tx, kept: list[_Kept]) -> tuple[list[_Kept], dict[UUID, str]]:
+        """Without what repeats a rule that its world has by now; and the rows that do, each with its rule. Nothing is
+        appended meanwhile, so the guard has nothing to refuse."""
+        asked = [
+            (each.draft.event_id, each.draft.request.world_id_context, text)
+            for each in kept
+            if each.draft.request.world_id_context is not None
+            for text in _texts(each.draft)
+        ]
+        if not asked:
+            return kept, {}
+        values = {"worlds": [world for _, world, _ in asked], "texts": [text for _, _, text in asked]}
+        rows: list[Any] = await (await tx.execute(_SQL["canon_repeated"], values)).fetchall()
+        rules: dict[UUID, str] = {asked[place - 1][0]: rule_id for place, rule_id in rows}
+        refused = [each for each in kept if each.draft.event_id in rules]
+        return (
+            [each for each in kept if each not in refused],
+            {
+                row: rules[each.draft.event_id]
+                for each in refused
+                if isinstance(each.found, Promotion)
+                for row in each.found.rows
+            },
+        )
+
     async def _becoming(self, tx: Tx, workspace_id: str, kept: Sequence[_Kept]) -> dict[UUID, UUID]:
         """The memory that each of them makes, or becomes a part of. Nothing is appended meanwhile, so it stays so."""
         became = {each.own.event.event_id: each.own.event.event_id for each in kept}
@@ -304,7 +340,7 @@ class Sessions:
         vectors = await self._memory.embedded([drafted.text for drafted in drafts])
         now = self._clock()
         return [
-            _Kept(event_of(drafted, vector, dict.fromkeys(_pointers(each), True), now, _support(each)), each)
+            _Kept(drafted, event_of(drafted, vector, dict.fromkeys(_pointers(each), True), now, _support(each)), each)
             for drafted, vector, each in zip(drafts, vectors, found, strict=True)
         ]
 
@@ -407,6 +443,11 @@ def _promoted(stretch: Stretch, row: tuple[Any, ...], agreed: Promotion) -> Reme
     )
 
 
+def _texts(drafted: Draft) -> list[str]:
+    """What the guard of the canon reads of it."""
+    return [drafted.text, *([] if drafted.fact is None else [drafted.fact.object])]
+
+
 def _pointers(found: Promotion | Routine) -> list[UUID]:
     if isinstance(found, Promotion):
         return list(found.sources[:MAX_SOURCES])
@@ -420,15 +461,16 @@ def _support(found: Promotion | Routine) -> int | None:
 def _report(
     plan: _Plan,
     stretch: Stretch,
-    rows: list[_Row],
+    rows: Sequence[tuple[_Row, str | None]],
     kept: Sequence[tuple[UUID, Promotion | Routine]],
     now: datetime,
     summary: str,
 ) -> SessionReport:
-    """`kept` is what outlives it, each with the memory that it became."""
+    """`rows` are each with the rule that it repeats, if it does; `kept` is what outlives it, with what it became."""
     became = {row: memory_id for memory_id, found in kept if isinstance(found, Promotion) for row in found.rows}
     told = [
-        SessionRow(row.memory_id, row.tier, row.kind, _fate(row, became), became.get(row.memory_id)) for row in rows
+        SessionRow(row.memory_id, row.tier, row.kind, _fate(row, became), became.get(row.memory_id), repeats)
+        for row, repeats in rows
     ]
     learnt = [(memory_id, found) for memory_id, found in kept if isinstance(found, Routine)]
     return SessionReport(

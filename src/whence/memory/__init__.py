@@ -19,7 +19,16 @@ from whence.clock import Clock
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.db.trip import Statement
-from whence.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, Unavailable, WhenceError
+from whence.errors import (
+    Conflict,
+    FieldError,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    RepeatsCanon,
+    Unavailable,
+    WhenceError,
+)
 from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
@@ -27,6 +36,7 @@ from whence.ledger.append import Outcome
 from whence.ledger.coalesce import Parts
 from whence.ledger.effects import OwnEvent, Vector
 from whence.ledger.events import MAX_POSITION, text_problem
+from whence.memory.explaining import explanation, look
 from whence.memory.known import as_known
 from whence.memory.own import Own, check_limit, check_names
 from whence.memory.profiles import Profiles
@@ -52,15 +62,12 @@ from whence.wire import (
     Fact,
     Location,
     MemoryPage,
-    MemoryRecall,
-    MemorySource,
     Recall,
     RecallFilters,
     Remember,
     Remembered,
     RememberedItem,
     Run,
-    StoredEvent,
     StoredMemory,
 )
 
@@ -69,8 +76,6 @@ __all__ = ["MAX_BATCH_MEMORIES", "Memory", "Remember"]
 MAX_BATCH_MEMORIES = 500
 MAX_PAGE_MEMORIES = 500
 MAX_HISTORY = 1_000
-MAX_EXPLAINED = 1_000
-"""Sources, and recalls, of one memory in its explanation: the first sources, the last recalls."""
 MAX_EPISODES = 100_000
 """Of the runs of a workspace. The database holds to the same number (see migration 0005)."""
 WARNED_EPISODES = 80_000
@@ -143,9 +148,11 @@ class Memory:
         [item] = await self.remember_all(principal, [request])
         if item.remembered is not None:
             return item.remembered
-        if item.errors[0].field == "memory_id":
-            raise Conflict(item.errors[0].message, item.errors)
-        raise InvalidInput(f"{item.errors[0].field}: {item.errors[0].message}", item.errors)
+        first = item.errors[0]
+        if first.field == "memory_id":
+            raise Conflict(first.message, item.errors)
+        kind = RepeatsCanon if first.code == RepeatsCanon.code else InvalidInput
+        raise kind(f"{first.field}: {first.message}", item.errors)
 
     async def remember_all(self, principal: Principal, requests: Sequence[Remember]) -> list[RememberedItem]:
         """Each that is sound is remembered, in order; says after the commit what became of every one."""
@@ -351,25 +358,11 @@ class Memory:
         return _page(found, limit)
 
     async def explain(self, scope: Scope, memory_id: UUID) -> Explanation:
-        """Where it came from, what it replaced, who said it, when it was recalled."""
-        values = scope.values(memory_id=memory_id, limit=MAX_EXPLAINED)
+        """Its events, where it came from, what it replaced, who said it, when it was recalled."""
         async with self._database.transaction(scope, snapshot=True) as tx:
             memory = await self._get(tx, scope, memory_id)
-            rows = await (await tx.execute(_SQL["sources_of"], values, binary=True)).fetchall()
-            replaced = await (await tx.execute(_SQL["replaced_by"], values, binary=True)).fetchall()
-            recalls = await (await tx.execute(_SQL["recalls_of"], values, binary=True)).fetchall()
-            named = [UUID(row[0]) for row in rows if row[1] != "told"]
-            envelopes = await self._ledger.named(tx, scope, named) if named else {}
-            seen = dict(await (await tx.execute(_SQL["known_sources"], scope.values(ids=named))).fetchall())
-            tellers = dict(await (await tx.execute(_SQL["tellers_of"], scope.values(ids=named))).fetchall())
-        sources = [_source(row, envelopes, seen, tellers) for row in rows]
-        return Explanation(
-            memory,
-            _told(memory, sources),
-            sources,
-            [row[0] for row in replaced],
-            [MemoryRecall(*row) for row in recalls],  # pyright: ignore[reportCallIssue]
-        )
+            found = await look(tx, self._ledger, scope, memory)
+        return await explanation(self._ledger, scope, memory, found)
 
     async def forget(self, principal: Principal, memory_id: UUID) -> None:
         """It is no longer found. What it said and where it came from stays for who asks for its history."""
@@ -620,30 +613,6 @@ def _page(found: list[StoredMemory], limit: int) -> MemoryPage:
     return MemoryPage(found[:limit], found[limit - 1].position if len(found) > limit else None)
 
 
-def _source(
-    row: tuple[Any, ...], envelopes: dict[UUID, StoredEvent], seen: dict[UUID, bool], tellers: dict[UUID, str | None]
-) -> MemorySource:
-    """An id that the caller may not see is told as somebody else's."""
-    source, role = row[:2]
-    if role == "told":
-        return MemorySource(*row[:7])  # pyright: ignore[reportCallIssue] (a row is Any)
-    shown = source if UUID(source) in seen else "somebody else's"
-    first, last, quote = row[7:]
-    told = MemorySource(shown, *row[1:7])  # pyright: ignore[reportCallIssue]
-    return replace(
-        told,
-        event=envelopes.get(UUID(source)),
-        told_by=tellers.get(UUID(source)),
-        byte_range=None if first is None else (first, last),
-        quote=quoted(quote),
-    )
-
-
-def quoted(said: bytes | None) -> str | None:
-    """The words at a place that the sender named, who may have cut a sign in two."""
-    return None if said is None else said.decode(errors="replace")
-
-
 def _stored(drafted: Draft, outcome: Outcome, warnings: tuple[str, ...] = ()) -> RememberedItem:
     """As it was told."""
     position, sanitised = outcome.position or 0, drafted.sanitised or None
@@ -670,18 +639,6 @@ def _not_its_run(drafted: Draft, runs: dict[UUID, Run]) -> FieldError | None:
     if request.kind != "episodic" or run.agent != request.agent or run.user_id != owner:
         return FieldError("run_id", "a run has episodic memory of its own agent and user")
     return None
-
-
-def _told(memory: StoredMemory, sources: list[MemorySource]) -> str:
-    """In a sentence, for people."""
-    said = f"{memory.said_by} told {memory.agent}" if memory.said_by else f"{memory.agent} was told"
-    since = f"on {memory.recorded_at:%Y-%m-%d %H:%M} UTC, holding from {memory.valid_at:%Y-%m-%d %H:%M} UTC"
-    until = f" until {memory.invalid_at:%Y-%m-%d %H:%M} UTC" if memory.invalid_at else ""
-    derived = [source for source in sources if source.role != "told"]
-    drawn = f", drawn from {len(derived)} {'source' if len(derived) == 1 else 'sources'}" if derived else ""
-    again = f"; told {memory.told_count} times" if memory.told_count > 1 else ""
-    gone = "; forgotten" if memory.deleted_at else "; superseded" if memory.superseded_at else ""
-    return f"{said} {since}{until}{drawn}{again}{gone}."
 
 
 def _listed(values: Sequence[str] | None) -> list[str] | None:

@@ -190,13 +190,54 @@ CROSS JOIN LATERAL (
 ) n
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]);
 
+-- name: events_of
+-- What happened to a memory, as far as it may be seen.
+SELECT e.event_id, e.event_type, e.global_position, e.recorded_at, e.user_id
+FROM whence.memories m
+CROSS JOIN LATERAL (
+    SELECT e.* FROM whence.events e WHERE e.workspace_id = m.workspace_id AND e.event_id = m.memory_id
+    UNION ALL
+    SELECT e.* FROM whence.memory_tellings t
+    JOIN whence.events e ON e.workspace_id = t.workspace_id AND e.event_id = t.event_id
+    WHERE t.workspace_id = m.workspace_id AND t.memory_id = m.memory_id AND t.event_id <> m.memory_id
+    UNION ALL
+    SELECT e.* FROM whence.events e
+    WHERE e.workspace_id = m.workspace_id AND e.parent_event_id = m.memory_id AND e.event_type = 'memory.forgotten'
+    UNION ALL
+    SELECT e.* FROM whence.sessions s
+    JOIN whence.events e ON e.workspace_id = s.workspace_id AND e.event_id = s.close_event_id
+    WHERE s.workspace_id = m.workspace_id AND s.owner = m.owner AND s.agent = m.agent AND s.session_id = m.session_id
+      AND s.closed_at IN (m.archived_at, m.deleted_at)
+    UNION ALL
+    -- A few a night.
+    SELECT e.* FROM whence.events e
+    WHERE e.workspace_id = m.workspace_id AND e.event_type = 'system.retention_applied'
+      AND e.global_position > m.position AND e.recorded_at IN (m.deleted_at, m.stripped_at)
+) e
+WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s
+  AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+ORDER BY e.global_position LIMIT %(limit)s::bigint;
+
+-- name: feedback_on
+SELECT e.event_id, e.event_type, e.global_position, e.recorded_at, e.user_id FROM whence.events e
+WHERE e.workspace_id = %(workspace_id)s AND e.parent_event_id = ANY (%(recall_ids)s::uuid[])
+  AND e.event_type = 'memory.feedback' AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
+ORDER BY e.global_position LIMIT %(limit)s::bigint;
+
 -- name: replaced_by
--- The memories that ended because of this one.
-SELECT m.memory_id FROM whence.memories m
-JOIN whence.memories o ON o.workspace_id = m.workspace_id AND o.memory_id = %(memory_id)s
-WHERE m.workspace_id = %(workspace_id)s AND m.owner = o.owner AND m.agent = o.agent
-  AND m.conflict_key = o.conflict_key AND (m.invalidated_by = o.memory_id OR m.superseded_by = o.memory_id)
-  AND m.position < o.position
+-- What this one took the place of when it was told: of facts the one that held at its time, as far as others of the same
+-- subject and predicate were told by then. What was learnt later may have ended that one earlier.
+SELECT p.memory_id FROM whence.memories o
+CROSS JOIN LATERAL (
+    SELECT n.* FROM whence.memories n
+    WHERE n.workspace_id = o.workspace_id AND n.owner = o.owner AND n.agent = o.agent AND n.tier = o.tier
+      AND n.anchor = o.anchor AND n.kind = o.kind AND n.conflict_key = o.conflict_key
+      AND n.position < o.position AND n.valid_at <= o.valid_at
+    ORDER BY n.valid_at DESC, n.position DESC LIMIT 1
+) p
+WHERE o.workspace_id = %(workspace_id)s AND o.memory_id = %(memory_id)s
+  AND coalesce(p.deleted_at > o.recorded_at, true) AND coalesce(p.archived_at > o.recorded_at, true)
+  AND coalesce(p.superseded_by = o.memory_id, true)
 UNION
 SELECT m.memory_id FROM (
     SELECT s.source::uuid AS source FROM whence.memory_sources s

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 import numpy as np
 
-from whence.memory import quoted
+from whence.memory.explaining import quoted
 from whence.recall.corpus import Corpus
 from whence.recall.held import Held
 from whence.recall.ranking import Ranked, turns_from

@@ -1,0 +1,63 @@
+-- So that its setting is known in this session.
+DO $$ BEGIN PERFORM public.similarity('', ''); END $$;
+
+-- The guard's question by itself, so that a close can ask it before it stores what outlives a session. Alike by more than
+-- 0.85 as similarities are told, which have seven digits: what is 0.85 alike passes. The owner alone may call it, because
+-- it is told whose rules to look at; it runs as the owner for the sake of the trigram index (see the guard in 0008).
+CREATE FUNCTION whence.repeated_rule(in_workspace text, in_world text, said text, OUT rule_id text, OUT alike real)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp
+SET pg_trgm.similarity_threshold = 0.85
+SET enable_seqscan = off
+AS $$
+DECLARE
+    read constant text := whence.as_read(said);
+BEGIN
+    IF length(said) >= 100 THEN
+        -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and
+        -- would compare all rules of the world, at 25 microseconds each.
+        SELECT r.rule_id, similarity(whence.as_read(r.body), read) INTO rule_id, alike
+        FROM (SELECT * FROM whence.canon_rules c WHERE whence.as_read(c.body) % read OFFSET 0) r
+        WHERE r.workspace_id = in_workspace AND r.world_id = in_world
+          AND similarity(whence.as_read(r.body), read) > 0.85::real
+        ORDER BY 2 DESC, 1 LIMIT 1;
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION whence.repeated_rule(text, text, text) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION whence.guard_canon() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    place text;
+    repeated record;
+BEGIN
+    FOREACH place IN ARRAY ARRAY['body', 'fact_object'] LOOP
+        repeated := whence.repeated_rule(NEW.workspace_id, NEW.world_id_context,
+            CASE place WHEN 'body' THEN NEW.body ELSE NEW.fact_object END);
+        IF repeated.rule_id IS NOT NULL THEN
+            RAISE EXCEPTION 'the % repeats rule % of world %', place, repeated.rule_id, NEW.world_id_context USING
+                ERRCODE = '23514', CONSTRAINT = 'memories_canon', COLUMN = place, TABLE = 'memories', SCHEMA = 'whence',
+                DETAIL = format('rule %s, %s alike', repeated.rule_id, round(repeated.alike::numeric, 2));
+        END IF;
+    END LOOP;
+    RETURN NEW;
+END $$;
+
+-- Which of these texts repeat a rule of their world, by their places; in the workspace that the transaction is in.
+CREATE FUNCTION whence.canon_repeated(worlds text[], texts text[]) RETURNS TABLE (place bigint, rule_id text)
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT t.place, r.rule_id
+    FROM unnest(worlds, texts) WITH ORDINALITY t (world, said, place)
+    CROSS JOIN LATERAL whence.repeated_rule(current_setting('app.workspace_id', true), t.world, t.said) r
+    WHERE r.rule_id IS NOT NULL
+$$;
+REVOKE ALL ON FUNCTION whence.canon_repeated(text[], text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION whence.canon_repeated(text[], text[]) TO whence_workspace;
+
+-- What was said of a memory, or of a recall, later on: an explanation asks for it.
+CREATE INDEX events_about ON whence.events (workspace_id, parent_event_id)
+    WHERE event_type IN ('memory.forgotten', 'memory.feedback');
