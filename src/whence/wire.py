@@ -729,7 +729,8 @@ class MemoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int
     recorded_at: datetime
     user_id: str | None
-    """Whose event it is; None where an administrator or Whence itself has done it."""
+    """Whose event it is: of one that told it the user whose memory it is, of others who did it. None stands for the
+    workspace."""
     helpful: bool | None = None
     """What feedback on a recall said of it."""
 

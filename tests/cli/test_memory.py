@@ -1,6 +1,7 @@
 """`whence remember`, `explain`, `memory` and the memory's part of `rebuild` as a person or a script uses them."""
 
 import json
+import re
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,6 +51,24 @@ def test_something_is_remembered_and_explains_itself(where: tuple[str | Path, ..
     assert lines[0] == "never ask"
     assert lines[1].startswith("admin told gateway on ")
     assert f"in place of memory {answer['superseded'][0]}" in told.stdout
+
+
+def test_an_explanation_says_what_became_of_a_memory(where: tuple[str | Path, ...]) -> None:
+    tea = ("remember", "Ann likes tea", "--user", "ann", "--json", *where)
+    memory, again = [json.loads(whence(*tea).stdout)["memory_id"] for _ in range(2)]
+    assert memory == again
+    recall = json.loads(whence("recall", "tea", "--json", *where).stdout)["recall_id"]
+    for how in ("--helpful", "--unhelpful"):
+        assert whence("feedback", recall, how, memory, *where).returncode == 0
+    assert whence("memory", "forget", memory, *where).returncode == 0
+    told = [line.strip() for line in whence("explain", memory, *where).stdout.splitlines()]
+    happened = [re.sub(r" \d{4}-\d\d-\d\d \d\d:\d\d UTC", "", line) for line in told]
+    assert [line for line in happened if line.split()[0] in ("told", "found", "forgotten")] == [
+        "told again by one who had told it",
+        "found helpful by an administrator",
+        "found unhelpful by an administrator",
+        "forgotten by an administrator",
+    ]
 
 
 def test_what_cannot_be_remembered_says_why_in_one_line(where: tuple[str | Path, ...]) -> None:

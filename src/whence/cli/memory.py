@@ -206,10 +206,13 @@ def _happened(event: MemoryEvent) -> str:
         return f"its session was closed {said}"
     if event.event_type == "system.retention_applied":
         return f"ended by a timer {said}"
-    what = {True: "found helpful", False: "found unhelpful", None: "told again"}[event.helpful]
+    who = event.user_id or "an administrator"
     if event.event_type == "memory.forgotten":
-        what = "forgotten"
-    return f"{what} {said} by {event.user_id or 'an administrator'}"
+        return f"forgotten {said} by {who}"
+    if event.helpful is not None:
+        return f"found {'helpful' if event.helpful else 'unhelpful'} {said} by {who}"
+    # A source that is new is told of above, with who it was.
+    return f"told again {said} by one who had told it"
 
 
 def _place(location: Location) -> str:
