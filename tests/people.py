@@ -64,11 +64,11 @@ async def live(app: App, workspace: Workspace, who: str, mark: Any) -> None:
     )
     await _remember(app, workspace, who, mark)
     for principal, user_id in ((person, None), (admin, who)):
-        run = await app.memory.start_run(principal, "gateway", "one", "triage", None, {"said": mark()}, user_id)
-        await app.memory.add_episode(principal, run.run_id, f"Asked {mark()} about {mark()}")
-        await app.memory.end_run(principal, run.run_id, "completed", {"said": mark()})
-    failed = await app.memory.start_run(person, "sdr", "two")
-    await app.memory.end_run(person, failed.run_id, "failed", {"said": mark()})
+        run = await app.runs.start(principal, "gateway", "one", "triage", None, {"said": mark()}, user_id)
+        await app.runs.add_episode(principal, run.run_id, f"Asked {mark()} about {mark()}")
+        await app.runs.end(principal, run.run_id, "completed", {"said": mark()})
+    failed = await app.runs.start(person, "sdr", "two")
+    await app.runs.end(person, failed.run_id, "failed", {"said": mark()})
     for agent in ("gateway", "sdr"):
         await app.workflows.add(person, agent, "triage", mark(), _json({"steps": [mark()]}))
         selection = await app.workflows.select(person, agent, "triage")

@@ -39,6 +39,7 @@ from whence.lifecycle.sessions import Sessions
 from whence.memory import Memory
 from whence.memory.profiles import Profiles
 from whence.memory.reembed import Reembedding
+from whence.memory.runs import Runs
 from whence.memory.workflows import Workflows
 from whence.memory.working import Working
 from whence.models import make_embedder, make_language_model, make_reranker
@@ -74,6 +75,7 @@ class App:
     sessions: Sessions
     graph: Graph
     projector: Projector
+    runs: Runs
     working: Working
     workflows: Workflows
     queue: Queue
@@ -157,6 +159,7 @@ async def open_app(
                     sessions=Sessions(database, ledger, clock, memory),
                     graph=Graph(database, ledger, built_in),
                     projector=projector,
+                    runs=Runs(database, ledger, clock, memory),
                     working=Working(database, clock),
                     workflows=workflows,
                     queue=queue,

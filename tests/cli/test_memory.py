@@ -81,7 +81,7 @@ def test_what_cannot_be_remembered_says_why_in_one_line(where: tuple[str | Path,
 async def test_all_that_can_be_told_of_a_memory_is_an_option(
     app: App, workspace: Workspace, where: tuple[str | Path, ...]
 ) -> None:
-    run_id = str((await app.memory.start_run(workspace.user("ann"), "gateway", "one")).run_id)
+    run_id = str((await app.runs.start(workspace.user("ann"), "gateway", "one")).run_id)
     episode = ("remember", "I moved to Oslo", "-u", "ann", "--kind", "episodic", "--run", run_id, "--json", *where)
     first = json.loads(whence(*episode).stdout)["memory_id"]
     memory_id = str(uuid.uuid4())

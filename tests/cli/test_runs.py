@@ -47,8 +47,8 @@ async def test_a_run_is_started_told_of_and_ended(
 async def test_all_that_can_be_told_of_an_episode_is_an_option(
     app: App, workspace: Workspace, where: tuple[str | Path, ...]
 ) -> None:
-    run = await app.memory.start_run(workspace.admin, "sdr", "one")
-    source = (await app.memory.add_episode(workspace.admin, run.run_id, "looked it up")).memory_id
+    run = await app.runs.start(workspace.admin, "sdr", "one")
+    source = (await app.runs.add_episode(workspace.admin, run.run_id, "looked it up")).memory_id
     memory_id = str(uuid.uuid4())
     options = ("--from", str(source), "--importance", "0.9", "--valid-at", "2026-01-02", "--id", memory_id)
     for _ in range(2):
@@ -74,9 +74,9 @@ def test_what_was_taken_out_is_told(where: tuple[str | Path, ...]) -> None:
 
 
 async def test_runs_are_listed_the_newest_first(app: App, workspace: Workspace, where: tuple[str | Path, ...]) -> None:
-    first = await app.memory.start_run(workspace.admin, "sdr", "one", "calls", "s1")
+    first = await app.runs.start(workspace.admin, "sdr", "one", "calls", "s1")
     whence("run", "fail", str(first.run_id), "--error", '"no answer"', *where)
-    second = await app.memory.start_run(workspace.admin, "sdr", "two")
+    second = await app.runs.start(workspace.admin, "sdr", "two")
     lines = whence("run", "list", "sdr", *where).stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[1].startswith(f"{second.run_id}  running since 20")
@@ -91,9 +91,9 @@ async def test_runs_are_listed_the_newest_first(app: App, workspace: Workspace, 
 async def test_more_episodes_than_shown_say_where_they_are(
     app: App, workspace: Workspace, where: tuple[str | Path, ...]
 ) -> None:
-    run = await app.memory.start_run(workspace.admin, "sdr", "one")
+    run = await app.runs.start(workspace.admin, "sdr", "one")
     for text in ("earlier", "later"):
-        await app.memory.add_episode(workspace.admin, run.run_id, text)
+        await app.runs.add_episode(workspace.admin, run.run_id, text)
     more = whence("run", "show", str(run.run_id), "--limit", "1", *where).stdout.splitlines()[-1]
     name, *words = more.split()
     assert (name, words[0]) == ("more:", "whence")

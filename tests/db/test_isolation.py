@@ -122,8 +122,8 @@ async def erase(app: App, workspace: Workspace) -> None:
 async def remember(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     await app.memory.set_rule(workspace.admin, "w1", "R-1", "Nobody tells.")
-    run = await app.memory.start_run(ann, "gateway", "one")
-    await app.memory.add_episode(ann, run.run_id, "asked Bob Stone")
+    run = await app.runs.start(ann, "gateway", "one")
+    await app.runs.add_episode(ann, run.run_id, "asked Bob Stone")
     everybodys = Remember(agent="sdr", tier="persistent", kind="semantic", text="everybody's")
     for _ in range(2):
         shared = await app.memory.remember(ann, everybodys)

@@ -214,9 +214,9 @@ async def test_episodes_of_runs_leave_the_count_when_their_text_does(
     timed: App, workspace: Workspace, time: Time, owner: Connection
 ) -> None:
     ann = workspace.user("ann")
-    run = await timed.memory.start_run(ann, "gateway", "one")
+    run = await timed.runs.start(ann, "gateway", "one")
     for text in ("asked", "answered"):
-        await timed.memory.add_episode(ann, run.run_id, text)
+        await timed.runs.add_episode(ann, run.run_id, text)
     time.passes(days=90)
     await timed.retention.apply(workspace.workspace_id)
     time.passes(days=30)

@@ -287,7 +287,7 @@ async def test_a_close_that_meets_an_erasure_says_nothing_of_whom_was_erased(
 ) -> None:
     ann = workspace.user("ann")
     for session in ("s1", "s2", "s3"):
-        await later.memory.start_run(ann, "gateway", "one", session_id=session)
+        await later.runs.start(ann, "gateway", "one", session_id=session)
         for step in ROUTINE:
             await later.memory.remember(ann, told(step, session, subject_id=subject))
         if session != "s3":

@@ -71,13 +71,13 @@ async def lived(app: App, workspace: Workspace, seed: int, steps: int = 60) -> N
                 case 5:
                     await app.memory.forget(who, dice.choice(known)) if known else None
                 case 6:
-                    runs.append((await app.memory.start_run(who, agent, "one")).run_id)
+                    runs.append((await app.runs.start(who, agent, "one")).run_id)
                 case 7:
                     if runs:
                         run = dice.choice(runs)
-                        await app.memory.add_episode(who, run, f"episode {step}")
+                        await app.runs.add_episode(who, run, f"episode {step}")
                         if dice.random() < 0.5:
-                            await app.memory.end_run(who, run, "completed")
+                            await app.runs.end(who, run, "completed")
                 case _:
                     await tried(app, who, agent, dice)
         except (WhenceError, Conflict):

@@ -15,65 +15,65 @@ from whence.wire import Remember
 
 async def test_a_run_is_started_told_of_and_ended(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
-    run = await app.memory.start_run(ann, "gateway", "one", "triage", "s1", {"question": "why"})
+    run = await app.runs.start(ann, "gateway", "one", "triage", "s1", {"question": "why"})
     assert (run.status, run.turn) == ("running", 1)
-    assert await app.memory.run(ann.scope, run.run_id) == run
+    assert await app.runs.get(ann.scope, run.run_id) == run
     for text in ("looked it up", "answered"):
-        await app.memory.add_episode(ann, run.run_id, text)
-    ended = await app.memory.end_run(ann, run.run_id, "completed", {"answer": 42})
+        await app.runs.add_episode(ann, run.run_id, text)
+    ended = await app.runs.end(ann, run.run_id, "completed", {"answer": 42})
     assert ended.status == "completed"
     assert ended.ended_at is not None
-    assert [episode.text for episode in await app.memory.episodes(ann.scope, "gateway")] == ["answered", "looked it up"]
+    assert [episode.text for episode in await app.runs.episodes(ann.scope, "gateway")] == ["answered", "looked it up"]
     with pytest.raises(Conflict):
-        await app.memory.add_episode(ann, run.run_id, "too late")
+        await app.runs.add_episode(ann, run.run_id, "too late")
 
 
 async def test_the_first_end_of_a_run_counts(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
-    run = await app.memory.start_run(ann, "gateway", "one")
-    first = await app.memory.end_run(ann, run.run_id, "failed", "no answer")
+    run = await app.runs.start(ann, "gateway", "one")
+    first = await app.runs.end(ann, run.run_id, "failed", "no answer")
     for said in ("no answer", "another reason"):
-        assert await app.memory.end_run(ann, run.run_id, "failed", said) == first
+        assert await app.runs.end(ann, run.run_id, "failed", said) == first
     with pytest.raises(Conflict, match="the run is failed"):
-        await app.memory.end_run(ann, run.run_id, "completed")
+        await app.runs.end(ann, run.run_id, "completed")
 
 
 async def test_runs_of_an_instance_are_numbered_and_the_last_is_its_state(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     for instance in ("one", "two", "one"):
-        await app.memory.start_run(ann, "gateway", instance)
-    turns = [(run.instance, run.turn) for run in await app.memory.runs(ann.scope, "gateway")]
+        await app.runs.start(ann, "gateway", instance)
+    turns = [(run.instance, run.turn) for run in await app.runs.of_agent(ann.scope, "gateway")]
     assert turns == [("one", 2), ("two", 1), ("one", 1)]
-    assert [run.turn for run in await app.memory.runs(ann.scope, "gateway", "one", 1)] == [2]
+    assert [run.turn for run in await app.runs.of_agent(ann.scope, "gateway", "one", 1)] == [2]
 
 
 async def test_the_last_ten_episodes_are_there_when_a_turn_starts(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     for number in range(3):
-        run = await app.memory.start_run(ann, "gateway", "one")
+        run = await app.runs.start(ann, "gateway", "one")
         for step in range(5):
-            await app.memory.add_episode(ann, run.run_id, f"{number}.{step}")
-    texts = [episode.text for episode in await app.memory.episodes(ann.scope, "gateway")]
+            await app.runs.add_episode(ann, run.run_id, f"{number}.{step}")
+    texts = [episode.text for episode in await app.runs.episodes(ann.scope, "gateway")]
     assert texts == [f"{number}.{step}" for number in (2, 1) for step in (4, 3, 2, 1, 0)]
 
 
 async def test_runs_of_others_are_not_there(app: App, workspace: Workspace) -> None:
-    run = await app.memory.start_run(workspace.user("ann"), "gateway", "one")
+    run = await app.runs.start(workspace.user("ann"), "gateway", "one")
     bob = workspace.user("bob")
     for run_id in (run.run_id, uuid.uuid4()):
         with pytest.raises(NotFound, match="there is no such run"):
-            await app.memory.run(bob.scope, run_id)
+            await app.runs.get(bob.scope, run_id)
         with pytest.raises(NotFound):
-            await app.memory.add_episode(bob, run_id, "mine")
+            await app.runs.add_episode(bob, run_id, "mine")
         with pytest.raises(NotFound):
-            await app.memory.end_run(bob, run_id, "completed")
-    assert await app.memory.runs(bob.scope, "gateway") == []
+            await app.runs.end(bob, run_id, "completed")
+    assert await app.runs.of_agent(bob.scope, "gateway") == []
 
 
 async def test_runs_of_a_shared_agent_are_everybodys(app: App, workspace: Workspace) -> None:
-    run = await app.memory.start_run(workspace.user("ann"), "sdr", "one")
-    await app.memory.add_episode(workspace.user("bob"), run.run_id, "bob helped")
-    [episode] = await app.memory.episodes(workspace.user("ann").scope, "sdr")
+    run = await app.runs.start(workspace.user("ann"), "sdr", "one")
+    await app.runs.add_episode(workspace.user("bob"), run.run_id, "bob helped")
+    [episode] = await app.runs.episodes(workspace.user("ann").scope, "sdr")
     assert (episode.text, episode.said_by) == ("bob helped", "bob")
 
 
@@ -81,20 +81,20 @@ async def test_a_run_of_a_shared_agent_is_ended_by_who_started_it_or_an_administ
     app: App, workspace: Workspace
 ) -> None:
     ann, bob = workspace.user("ann"), workspace.user("bob")
-    started = [await app.memory.start_run(who, "sdr", "one") for who in (ann, ann, workspace.admin)]
+    started = [await app.runs.start(who, "sdr", "one") for who in (ann, ann, workspace.admin)]
     for run in started:
         with pytest.raises(Forbidden, match="who started it or an administrator"):
-            await app.memory.end_run(bob, run.run_id, "failed")
-    assert (await app.memory.end_run(ann, started[0].run_id, "completed")).status == "completed"
-    assert (await app.memory.end_run(workspace.admin, started[1].run_id, "completed")).status == "completed"
+            await app.runs.end(bob, run.run_id, "failed")
+    assert (await app.runs.end(ann, started[0].run_id, "completed")).status == "completed"
+    assert (await app.runs.end(workspace.admin, started[1].run_id, "completed")).status == "completed"
 
 
 async def test_a_workspace_is_warned_before_it_has_all_its_episodes_and_then_refused(
     app: App, workspace: Workspace, owner: Connection
 ) -> None:
     ann = workspace.user("ann")
-    run = await app.memory.start_run(ann, "gateway", "one")
-    assert (await app.memory.add_episode(ann, run.run_id, "first")).warnings == ()
+    run = await app.runs.start(ann, "gateway", "one")
+    assert (await app.runs.add_episode(ann, run.run_id, "first")).warnings == ()
 
     def count(episodes: int) -> None:
         owner.execute("SET ROLE whence_workspace")
@@ -102,19 +102,19 @@ async def test_a_workspace_is_warned_before_it_has_all_its_episodes_and_then_ref
         owner.execute("UPDATE whence.memory_counts SET episodes = %s", (episodes,))
 
     count(WARNED_EPISODES - 1)
-    [warning] = (await app.memory.add_episode(ann, run.run_id, "many")).warnings
+    [warning] = (await app.runs.add_episode(ann, run.run_id, "many")).warnings
     assert warning == "the workspace has 80,000 of at most 100,000 episodes"
     count(MAX_EPISODES - 1)
-    assert (await app.memory.add_episode(ann, run.run_id, "the last")).warnings
+    assert (await app.runs.add_episode(ann, run.run_id, "the last")).warnings
     head = await app.ledger.heads.read(workspace.workspace_id)
     with pytest.raises(InvalidInput, match="as many episodes as it may have"):
-        await app.memory.add_episode(ann, run.run_id, "one too many")
+        await app.runs.add_episode(ann, run.run_id, "one too many")
     assert await app.ledger.heads.read(workspace.workspace_id) == head
 
 
 async def test_episodes_of_a_run_are_of_its_agent_and_user_however_they_come(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
-    run = await app.memory.start_run(ann, "gateway", "one")
+    run = await app.runs.start(ann, "gateway", "one")
     episode = Remember(agent="gateway", tier="persistent", kind="episodic", text="x", run_id=run.run_id)
     await app.memory.remember(ann, episode)
     for wrong in (msgspec.structs.replace(episode, agent="other"), msgspec.structs.replace(episode, kind="semantic")):
@@ -122,17 +122,17 @@ async def test_episodes_of_a_run_are_of_its_agent_and_user_however_they_come(app
             await app.memory.remember(ann, wrong)
     with pytest.raises(InvalidInput, match="of its own agent and user"):
         await app.memory.remember(workspace.admin, msgspec.structs.replace(episode, user_id="bob"))
-    await app.memory.end_run(ann, run.run_id, "completed")
+    await app.runs.end(ann, run.run_id, "completed")
     with pytest.raises(InvalidInput, match="the run is completed"):
         await app.memory.remember(ann, episode)
 
 
 async def test_an_administrator_runs_an_agent_for_somebody(app: App, workspace: Workspace) -> None:
     with pytest.raises(InvalidInput, match="user_id: is needed"):
-        await app.memory.start_run(workspace.admin, "gateway", "one")
-    run = await app.memory.start_run(workspace.admin, "gateway", "one", user_id="ann")
-    await app.memory.add_episode(workspace.admin, run.run_id, "did it")
-    [episode] = await app.memory.episodes(workspace.user("ann").scope, "gateway")
+        await app.runs.start(workspace.admin, "gateway", "one")
+    run = await app.runs.start(workspace.admin, "gateway", "one", user_id="ann")
+    await app.runs.add_episode(workspace.admin, run.run_id, "did it")
+    [episode] = await app.runs.episodes(workspace.user("ann").scope, "gateway")
     assert (episode.user_id, episode.said_by) == ("ann", "admin")
 
 
@@ -141,13 +141,13 @@ async def test_what_a_run_is_given_and_gives_is_sanitised_by_the_profile_of_its_
 ) -> None:
     ann = workspace.user("ann")
     card = {"pay": ["4111 1111 1111 1111", 1.5], "password": "hunter2x!"}
-    run = await app.memory.start_run(ann, "gateway", "one", content=card)
+    run = await app.runs.start(ann, "gateway", "one", content=card)
     assert run.sanitised == {"card": 1, "api_key": 1}
     payload = msgspec.json.decode(await app.ledger.payload(ann.scope, run.run_id))
     assert payload["input"] == {"pay": ["[card]", 1.5], "password": "[api key]"}
     assert payload["memory"]["sanitised"] == run.sanitised
-    assert (await app.memory.run(ann.scope, run.run_id)).sanitised is None
-    ended = await app.memory.end_run(ann, run.run_id, "failed", "declined: 4111 1111 1111 1111")
+    assert (await app.runs.get(ann.scope, run.run_id)).sanitised is None
+    ended = await app.runs.end(ann, run.run_id, "failed", "declined: 4111 1111 1111 1111")
     assert ended.sanitised == {"card": 1}
     stored = (await app.ledger.page(ann.scope, 0, 100)).events
     kept = await app.ledger.payload(ann.scope, stored[-1].event_id)
@@ -159,7 +159,7 @@ async def test_names_are_searched_and_nothing_is_taken_out_of_them(app: App, wor
     ann, card = workspace.user("ann"), "pay 4111 1111 1111 1111"
     said = f"holds what the profile {agent} keeps out of memory: card"
     with pytest.raises(InvalidInput, match=f"^task_type: {said}"):
-        await app.memory.start_run(ann, agent, "one", card)
+        await app.runs.start(ann, agent, "one", card)
     for field, names in (("task_type", (card, "short")), ("name", ("triage", card))):
         with pytest.raises(InvalidInput, match=f"^{field}: {said}"):
             await app.workflows.add(ann, agent, *names, b"{}")
@@ -172,13 +172,13 @@ async def test_names_are_searched_and_nothing_is_taken_out_of_them(app: App, wor
 async def test_what_the_profile_refuses_starts_and_ends_no_run(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     with pytest.raises(InvalidInput, match="input: holds what the profile operations refuses: card"):
-        await app.memory.start_run(ann, "operations", "one", content={"pay": "4111 1111 1111 1111"})
-    run = await app.memory.start_run(ann, "operations", "one")
+        await app.runs.start(ann, "operations", "one", content={"pay": "4111 1111 1111 1111"})
+    run = await app.runs.start(ann, "operations", "one")
     with pytest.raises(InvalidInput, match="output: holds what the profile operations refuses: card"):
-        await app.memory.end_run(ann, run.run_id, "completed", "4111 1111 1111 1111")
-    assert [found.status for found in await app.memory.runs(ann.scope, "operations")] == ["running"]
+        await app.runs.end(ann, run.run_id, "completed", "4111 1111 1111 1111")
+    assert [found.status for found in await app.runs.of_agent(ann.scope, "operations")] == ["running"]
 
 
 async def test_what_a_run_is_given_is_bounded(app: App, workspace: Workspace) -> None:
     with pytest.raises(InvalidInput, match="input: at most 1,048,576 bytes"):
-        await app.memory.start_run(workspace.user("ann"), "gateway", "one", content="x" * (1 << 20))
+        await app.runs.start(workspace.user("ann"), "gateway", "one", content="x" * (1 << 20))

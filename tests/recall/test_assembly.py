@@ -22,8 +22,8 @@ async def put(app: App, who: Principal, key: str, value: Any, instance: str = "o
 
 
 async def episode(app: App, who: Principal, *texts: str) -> list[UUID]:
-    run = await app.memory.start_run(who, "gateway", "one")
-    return [(await app.memory.add_episode(who, run.run_id, text)).memory_id for text in texts]
+    run = await app.runs.start(who, "gateway", "one")
+    return [(await app.runs.add_episode(who, run.run_id, text)).memory_id for text in texts]
 
 
 async def lived(app: App, who: Principal) -> None:

@@ -10,7 +10,7 @@ import typer
 from whence.cli.command import AsUser, command, json_value
 from whence.cli.memory import Importance, OwnId, PageSize, Sources, ValidAt, print_memories, tell_remembered
 from whence.cli.terminal import Pair, print_fields, print_json, print_pairs, print_plain, print_taken_out, to_minute
-from whence.memory import DEFAULT_EPISODES
+from whence.memory.runs import DEFAULT_EPISODES
 from whence.wire import Recall, Run
 
 runs = typer.Typer(no_args_is_help=True, help="Runs: turns of agents, and what happened in them.")
@@ -27,7 +27,7 @@ async def list_runs(
     limit: PageSize = 20,
 ) -> None:
     """The runs of an agent, the newest first: the first of an instance is its state."""
-    found = await call.app.memory.runs((await call.principal()).scope, agent, instance, limit)
+    found = await call.app.runs.of_agent((await call.principal()).scope, agent, instance, limit)
     if call.as_json:
         print_json({"runs": found})
     elif found:
@@ -40,7 +40,7 @@ async def list_runs(
 async def show(call: AsUser, run: RunId, limit: PageSize = 20) -> None:
     """One run, and the last of what happened in it."""
     scope = (await call.principal()).scope
-    found = await call.app.memory.run(scope, run)
+    found = await call.app.runs.get(scope, run)
     page = await call.app.memory.page(scope, Recall(), None, limit, run)
     if call.as_json:
         print_json({**msgspec.structs.asdict(found), "episodes": page.memories})
@@ -72,7 +72,7 @@ async def start(
 ) -> None:
     """Start a run of an agent."""
     principal = await call.principal()
-    run = await call.app.memory.start_run(principal, agent, instance, task_type, session, given)
+    run = await call.app.runs.start(principal, agent, instance, task_type, session, given)
     if call.as_json:
         print_json(run)
         return
@@ -91,7 +91,7 @@ async def episode(
     memory_id: OwnId = None,
 ) -> None:
     """Remember what happened in a run."""
-    done = await call.app.memory.add_episode(
+    done = await call.app.runs.add_episode(
         await call.principal(),
         run,
         text,
@@ -129,7 +129,7 @@ async def fail(
 @command(runs, "episodes")
 async def episodes(call: AsUser, agent: Agent, limit: PageSize = DEFAULT_EPISODES) -> None:
     """The last episodes of all runs of an agent, the newest first."""
-    found = await call.app.memory.episodes((await call.principal()).scope, agent, limit)
+    found = await call.app.runs.episodes((await call.principal()).scope, agent, limit)
     if call.as_json:
         print_json({"memories": found})
     else:
@@ -138,8 +138,8 @@ async def episodes(call: AsUser, agent: Agent, limit: PageSize = DEFAULT_EPISODE
 
 async def _end(call: AsUser, run_id: UUID, status: Literal["completed", "failed"], content: Any) -> None:
     principal = await call.principal()
-    before = await call.app.memory.run(principal.scope, run_id)
-    run = await call.app.memory.end_run(principal, run_id, status, content)
+    before = await call.app.runs.get(principal.scope, run_id)
+    run = await call.app.runs.end(principal, run_id, status, content)
     if call.as_json:
         print_json(run)
         return

@@ -15,7 +15,8 @@ from whence.gateway.events import Caller, TheApp, Wanted
 from whence.gateway.problems import field_error
 from whence.identity import Principal
 from whence.ledger.events import MAX_POSITION
-from whence.memory import DEFAULT_EPISODES, MAX_BATCH_MEMORIES, MAX_HISTORY, MAX_PAGE_MEMORIES
+from whence.memory import MAX_BATCH_MEMORIES, MAX_HISTORY, MAX_PAGE_MEMORIES
+from whence.memory.runs import DEFAULT_EPISODES
 from whence.wire import (
     AwareTime,
     Canon,
@@ -178,33 +179,33 @@ async def explain_memory(request: Caller, app: TheApp, memory_id: FromPath[UUID]
 @post("/v1/runs", status_code=201, summary="Start a run of an agent")
 async def start_run(request: Caller, app: TheApp) -> Run:
     asked = await read_as(request, app.settings.max_body_bytes, StartRun)
-    return await app.memory.start_run(
+    return await app.runs.start(
         request.user, asked.agent, asked.instance, asked.task_type, asked.session_id, asked.input, asked.user_id
     )
 
 
 @get("/v1/runs/{run_id:uuid}", summary="One run")
 async def get_run(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Run:
-    return await app.memory.run(request.user.scope, run_id)
+    return await app.runs.get(request.user.scope, run_id)
 
 
 @post("/v1/runs/{run_id:uuid}/episodes", status_code=200, summary="Add what happened in a run")
 async def add_episode(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Remembered:
     episode = await read_as(request, app.settings.max_body_bytes, Episode)
     more = {name: value for name, value in msgspec.structs.asdict(episode).items() if name != "text"}
-    return await app.memory.add_episode(request.user, run_id, episode.text, **more)
+    return await app.runs.add_episode(request.user, run_id, episode.text, **more)
 
 
 @post("/v1/runs/{run_id:uuid}/complete", status_code=200, summary="The run has done its task")
 async def complete_run(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Run:
     asked = await read_as(request, app.settings.max_body_bytes, Output)
-    return await app.memory.end_run(request.user, run_id, "completed", asked.output)
+    return await app.runs.end(request.user, run_id, "completed", asked.output)
 
 
 @post("/v1/runs/{run_id:uuid}/fail", status_code=200, summary="The run has failed")
 async def fail_run(request: Caller, app: TheApp, run_id: FromPath[UUID]) -> Run:
     asked = await read_as(request, app.settings.max_body_bytes, Failure)
-    return await app.memory.end_run(request.user, run_id, "failed", asked.error)
+    return await app.runs.end(request.user, run_id, "failed", asked.error)
 
 
 @get("/v1/agents/{agent:str}/runs", summary="Runs of an agent, the newest first")
@@ -212,14 +213,14 @@ async def list_runs(
     request: Caller, app: TheApp, agent: FromPath[str], instance: Wanted = None, limit: PageSize = 100
 ) -> Runs:
     """The first run of an instance is its state."""
-    return Runs(await app.memory.runs(request.user.scope, agent, instance, limit))
+    return Runs(await app.runs.of_agent(request.user.scope, agent, instance, limit))
 
 
 @get("/v1/agents/{agent:str}/episodes", summary="The last episodes of an agent, the newest first")
 async def list_episodes(
     request: Caller, app: TheApp, agent: FromPath[str], limit: PageSize = DEFAULT_EPISODES
 ) -> Episodes:
-    return Episodes(await app.memory.episodes(request.user.scope, agent, limit))
+    return Episodes(await app.runs.episodes(request.user.scope, agent, limit))
 
 
 @get("/v1/canon/{world_id:str}", summary="The rules of a world")

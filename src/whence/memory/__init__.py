@@ -7,13 +7,12 @@ Derived from the ledger: every write is an event and its effect in one transacti
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace
 
 from whence.clock import Clock
 from whence.db import Database, Scope, Tx
@@ -50,7 +49,6 @@ from whence.memory.writing import (
     draft,
     event_of,
     normal,
-    owner_of,
     refused,
     told_in,
     units_given,
@@ -79,7 +77,6 @@ MAX_HISTORY = 1_000
 MAX_EPISODES = 100_000
 """Of the runs of a workspace. The database holds to the same number (see migration 0005)."""
 WARNED_EPISODES = 80_000
-DEFAULT_EPISODES = 10
 MAX_RULE_CHARACTERS = 20_000
 MAX_RULES = 10_000
 MAX_SESSIONS_ASKED = 100
@@ -97,7 +94,6 @@ _SQL = load("whence.memory")
 _decode = msgspec.json.Decoder(dict[str, int]).decode
 _decode_location = msgspec.json.Decoder(Location).decode
 
-EPISODES = Statement("episodes", _SQL["episodes_of_agent"])
 FOUND = Statement("recall_found", _SQL["found"])
 """Reads what was ranked: whether each holds, whether it never will again, and the fields of a memory."""
 
@@ -435,126 +431,6 @@ class Memory:
             "until": filters.until,
         }
 
-    # --- runs and episodes ------------------------------------------------------------------------------------------
-
-    async def start_run(
-        self,
-        principal: Principal,
-        agent: str,
-        instance: str,
-        task_type: str | None = None,
-        session_id: str | None = None,
-        content: Any = None,
-        user_id: str | None = None,
-    ) -> Run:
-        """`user_id` is for administrators, who run an agent for somebody. `content` is sanitised as memory is."""
-        check_names(agent=agent, instance=instance, task_type=task_type, session_id=session_id, user_id=user_id)
-        run_id = new_id()
-        user_id = self._owner(principal, agent, user_id)
-        self._own.check_clean(agent, task_type=task_type)
-        given, sanitised = await self._content(agent, "input", content)
-        document = {
-            "effect": "start_run",
-            "event_id": run_id,
-            "user_id": user_id,
-            "agent": agent,
-            "instance": instance,
-            "task_type": task_type,
-            "session_id": session_id,
-            "idle_days": self.profiles.of(agent)[1].idle_days if session_id else None,
-            "sanitised": sanitised,
-        }
-        event = self._own.event(principal, run_id, "memory.run_started", agent, session_id, trace_id=run_id.hex)
-        await self._own.record(principal, event, document, given)
-        return replace(await self.run(principal.scope, run_id), sanitised=sanitised)
-
-    async def add_episode(self, principal: Principal, run_id: UUID, text: str, **more: Any) -> Remembered:
-        """What happened in a run, in the tier that the agent's profile gives to episodes."""
-        run = await self.run(principal.scope, run_id)
-        if run.status != "running":
-            raise Conflict(f"the run is {run.status}")
-        _, profile = self.profiles.of(run.agent)
-        request = Remember(
-            agent=run.agent,
-            tier=profile.episodes,
-            kind="episodic",
-            text=text,
-            run_id=run_id,
-            user_id=run.user_id if principal.is_admin else None,
-            session_id=run.session_id or f"run:{run_id}",
-            interaction_id=f"run:{run_id}" if profile.episodes == "interaction" else None,
-            **more,
-        )
-        return await self.remember(principal, request)
-
-    async def end_run(
-        self, principal: Principal, run_id: UUID, status: Literal["completed", "failed"], content: Any = None
-    ) -> Run:
-        """The first end counts; ending it again in the same way changes nothing, whatever `content` is then."""
-        run = await self.run(principal.scope, run_id)
-        await self._check_started_by(principal, run)
-        sanitised = None
-        if run.status == "running":
-            field = "output" if status == "completed" else "error"
-            given, sanitised = await self._content(run.agent, field, content)
-            document = {
-                "effect": "end_run",
-                "event_id": (event_id := new_id()),
-                "run_id": run_id,
-                "status": status,
-                "sanitised": sanitised,
-            }
-            event = self._own.event(
-                principal, event_id, "memory.run_ended", run.agent, run.session_id, run_id, trace_id=run_id.hex
-            )
-            event = replace(event, status=status)
-            await self._own.record(principal, event, document, given)
-            run = await self.run(principal.scope, run_id)
-        if run.status != status:
-            raise Conflict(f"the run is {run.status}")
-        return replace(run, sanitised=sanitised)
-
-    async def _check_started_by(self, principal: Principal, run: Run) -> None:
-        """A run of the workspace is seen by all, and ended by who started it, who alone sees that event."""
-        if principal.is_admin or run.user_id is not None:
-            return
-        try:
-            await self._ledger.get(principal.scope, run.run_id)
-        except NotFound:
-            message = "the run is the workspace's: who started it or an administrator can end it"
-            raise Forbidden(message) from None
-
-    async def _content(self, agent: str, field: str, content: Any) -> tuple[dict[str, Any], dict[str, int] | None]:
-        """What a run was given or gave, for its event's payload."""
-        text, sanitised = await self._own.cleaned(agent, field, msgspec.json.encode(content).decode())
-        return {field: msgspec.Raw(text.encode())}, sanitised
-
-    async def run(self, scope: Scope, run_id: UUID) -> Run:
-        async with self._database.transaction(scope) as tx:
-            values = scope.values(run_ids=[run_id])
-            row = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchone()
-        if row is None:
-            raise NotFound("there is no such run")
-        return Run(*row)  # pyright: ignore[reportCallIssue] (a row is Any)
-
-    async def runs(self, scope: Scope, agent: str, instance: str | None = None, limit: int = 100) -> list[Run]:
-        """The newest first; the first of an instance is its state."""
-        check_limit(limit, MAX_PAGE_MEMORIES)
-        check_names(agent=agent, instance=instance)
-        values = scope.values(agent=agent, instance=instance, before=None, limit=limit)
-        async with self._database.transaction(scope) as tx:
-            rows = await (await tx.execute(_SQL["runs_of_agent"], values, binary=True)).fetchall()
-        return [Run(*row) for row in rows]  # pyright: ignore[reportCallIssue]
-
-    async def episodes(self, scope: Scope, agent: str, limit: int = DEFAULT_EPISODES) -> list[StoredMemory]:
-        """The last ones, as an agent needs them when its turn starts, the newest first."""
-        check_limit(limit, MAX_PAGE_MEMORIES)
-        check_names(agent=agent)
-        async with self._database.transaction(scope) as tx:
-            values = scope.values(agent=agent, limit=limit)
-            rows = await (await tx.execute(_SQL["episodes_of_agent"], values, binary=True)).fetchall()
-        return list(map(memory_of, rows))
-
     # --- canon ------------------------------------------------------------------------------------------------------
 
     async def set_rule(self, principal: Principal, world_id: str, rule_id: str, body: str) -> None:
@@ -583,11 +459,6 @@ class Memory:
         async with self._database.transaction(scope) as tx:
             rows = await (await tx.execute(_SQL["rules_of_world"], values, binary=True)).fetchall()
         return [CanonRule(*row) for row in rows]
-
-    def _owner(self, principal: Principal, agent: str, user_id: str | None) -> str | None:
-        """On whom a run of the agent hangs."""
-        name, profile = self.profiles.of(agent)
-        return owner_of(principal, user_id, name, profile) if profile.anchor == "user" else None
 
 
 def unit_of(row: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]:

@@ -13,8 +13,9 @@ from whence.db.arrays import Texts, Times, scalar
 from whence.db.trip import Statement, rows_of
 from whence.identity import Principal
 from whence.ids import new_id
-from whence.memory import EPISODES, memory_of
+from whence.memory import memory_of
 from whence.memory.own import check_limit, check_names
+from whence.memory.runs import EPISODES
 from whence.memory.workflows import IN_USE, Workflows, workflow_of
 from whence.memory.working import VALUES
 from whence.recall import MAX_TOKENS, Recaller, check
