@@ -260,18 +260,12 @@ class Memory:
             errors=(FieldError("memory_id", "an event with this id was stored earlier with other content"),)
         )
         try:
-            told = told_in(await self._ledger.payload(principal.scope, drafted.event_id))
+            stored = told_in(await self._ledger.payload(principal.scope, drafted.event_id))
         except (NotFound, KeyError):
             return other
-        if told != told_in(payload):
+        if stored != told_in(payload):
             return other
-        stored, _ = told
-        names = ("agent", "tier", "kind", "body_hash", "conflict_key", "object_key")
-        values = principal.scope.values(
-            event_id=drafted.event_id,
-            owner=stored.get("user_id", ""),
-            **{name: stored.get(name) for name in names},
-        )
+        values = principal.scope.values(event_id=drafted.event_id)
         async with self._database.transaction(principal.scope) as tx:
             row = await (await tx.execute(_SQL["told_by"], values)).fetchone()
         if row is None:

@@ -276,21 +276,17 @@ SELECT m.memory_id, m.said_by FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {seen};
 
 -- name: told_by
--- The memory that an event told; where its source had told it before, the one that says the same.
-SELECT m.memory_id, e.global_position FROM whence.memories m
-JOIN whence.events e ON e.workspace_id = m.workspace_id AND e.event_id = %(event_id)s
-WHERE m.workspace_id = %(workspace_id)s AND {seen} AND (
-    m.memory_id = %(event_id)s
-    OR m.memory_id = (
-        SELECT s.memory_id FROM whence.memory_sources s
-        WHERE s.workspace_id = %(workspace_id)s AND s.event_id = %(event_id)s LIMIT 1
-    )
-    OR (m.owner = %(owner)s AND m.agent = %(agent)s AND m.tier = %(tier)s AND m.kind = %(kind)s
-        AND m.kind <> 'episodic' AND CASE WHEN %(conflict_key)s::text IS NULL
-            THEN m.conflict_key IS NULL AND m.body_hash = decode(%(body_hash)s, 'hex')
-            ELSE m.conflict_key = %(conflict_key)s AND m.object_key = %(object_key)s::text END)
-)
-ORDER BY m.memory_id = %(event_id)s DESC, m.position DESC LIMIT 1;
+-- The memory that an event told first, or again.
+SELECT m.memory_id, e.global_position
+FROM whence.events e
+CROSS JOIN LATERAL (
+    SELECT e.event_id AS memory_id
+    UNION ALL
+    SELECT t.memory_id FROM whence.memory_tellings t
+    WHERE t.workspace_id = e.workspace_id AND t.event_id = e.event_id
+) told
+JOIN whence.memories m ON m.workspace_id = e.workspace_id AND m.memory_id = told.memory_id
+WHERE e.workspace_id = %(workspace_id)s AND e.event_id = %(event_id)s AND {seen};
 
 -- fragment: run
 -- The fields of wire.Run, in order, of the runs that may be seen.
