@@ -314,9 +314,10 @@ def test_an_overridden_text_is_found_instead_and_the_old_one_stays_in_the_histor
     assert (done["superseded"], done["session_id"]) == (memory_id, "chat:1")
     assert ann.texts("bicycle") == ["My bicycle is red"]
     assert ann.done("override", id=memory_id, session_id="chat:1", text="My bicycle is red")["id"] == done["id"]
+    bearer = {"Authorization": f"Bearer {ann.user_key}"}
+    assert ann.http.get(f"/v1/memories/{done['id']}", headers=bearer).json()["position"] == done["position"]
     last = ann.done("override", id=done["id"], session_id="chat:1", text="My bicycle is green")
     assert ann.texts("bicycle") == ["My bicycle is green"]
-    bearer = {"Authorization": f"Bearer {ann.user_key}"}
     for each in (memory_id, done["id"], last["id"]):
         history = ann.http.get(f"/v1/memories/{each}/history", headers=bearer).json()["memories"]
         assert [memory["text"][14:] for memory in history] == ["blue", "red", "green"]

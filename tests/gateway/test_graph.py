@@ -115,6 +115,7 @@ def test_pages_are_walked_with_the_cursor(admin: httpx.Client) -> None:
         ("/v1/subgraph?session_id=a%00b", "session_id"),
         ("/v1/prov?event_id=x", "event_id"),
         ("/v1/prov", "event_id"),
+        ("/v1/actions?kind=a%00b", "kind"),
     ],
 )
 def test_a_wrong_parameter_is_named(admin: httpx.Client, path: str, field: str) -> None:
@@ -136,6 +137,7 @@ def test_a_wrong_parameter_is_named(admin: httpx.Client, path: str, field: str) 
         ({"query": 3}, "query"),
         ({"query": "x" * 8001}, "query"),
         ({"session_id": ""}, "session_id"),
+        ({"query": "a\0b"}, "query"),
         ({"session_id": "a\0b"}, "session_id"),
         ({"cursor": "abc"}, "cursor"),
         ({"wait_for": 9}, "wait_for"),

@@ -595,6 +595,31 @@ async def test_a_reinforcement_can_be_sent_again_too(app: App, workspace: Worksp
         assert (again.status, again.memory_id, again.position) == ("reinforced", first.memory_id, first.position + 1)
 
 
+@pytest.mark.parametrize("by", ["fact", "key", "text"])
+async def test_a_reinforcement_that_is_sent_again_names_the_memory_that_it_told(
+    app: App, workspace: Workspace, by: str
+) -> None:
+    """Whatever says the same by now."""
+    ann = workspace.user("ann")
+
+    def said(what: str, **more: Any) -> Remember:
+        if by == "fact":
+            return lives(what, **more)
+        return note(what, **({"kind": "procedural", "key": "k"} if by == "key" else {}), **more)
+
+    first = await app.memory.remember(ann, said("Rome"))
+    chosen = said("Rome", memory_id=uuid.uuid4())
+    told = await app.memory.remember(ann, chosen)
+    assert (told.status, told.memory_id) == ("reinforced", first.memory_id)
+    if by == "text":
+        await app.memory.forget(ann, first.memory_id)
+    else:
+        await app.memory.remember(ann, said("Oslo"))
+    other = await app.memory.remember(ann, said("Rome"))
+    assert other.memory_id != first.memory_id
+    assert await app.memory.remember(ann, chosen) == told
+
+
 async def test_what_was_known_stays_what_was_known(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     for number, where in ((1, "Rome"), (9, "Oslo")):
@@ -730,6 +755,32 @@ async def test_of_who_told_a_memory_only_those_after_the_first_have_a_row_of_the
         (tea.memory_id, again.event_id),
         (tea.memory_id, other.event_id),
     ]
+
+
+async def test_what_is_told_again_from_itself_makes_nobody_surer(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    fact = await app.memory.remember(ann, lives("Rome", confidence=0.5))
+    recalled = await app.recaller.recall(ann, Recall(query="Rome", agent="gateway"))
+    await app.behind.wait(recalled.recall_id)
+    again = await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(fact.memory_id,)))
+    for source in (again.event_id, recalled.recall_id):
+        done = await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(source,)))
+        assert (done.status, done.memory_id) == ("reinforced", fact.memory_id)
+    for asked in ({}, {"known_at": app.clock()}):
+        [kept] = await current(app, workspace, **asked)
+        assert kept.told_count == 4
+        assert kept.fact is not None
+        assert kept.fact.confidence == 0.5
+    said = event({"text": "I moved to Rome"}, user_id="ann")
+    await app.ledger.append(workspace.admin, [said])
+    both = lives("Rome", confidence=0.5, derived_from=(said.event_id, recalled.recall_id))
+    await app.memory.remember(ann, both)
+    for asked in ({}, {"known_at": app.clock()}):
+        [kept] = await current(app, workspace, **asked)
+        assert kept.fact is not None
+        assert kept.fact.confidence == 0.75
+    report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert report.equal
 
 
 async def test_who_is_sure_of_a_fact_has_a_row_with_how_sure(app: App, workspace: Workspace) -> None:

@@ -56,6 +56,7 @@ SELECT m.deleted_at, m.superseded_by FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(user_id)s AND m.memory_id = %(memory_id)s;
 
 -- name: held_by
--- The memory that holds what an event told.
-SELECT t.memory_id, t.position FROM whence.memory_tellings t
-WHERE t.workspace_id = %(workspace_id)s AND t.user_id = %(user_id)s AND t.event_id = %(event_id)s;
+-- The memory that holds what an event told, and the event's position.
+SELECT coalesce(t.memory_id, e.event_id), e.global_position FROM whence.events e
+LEFT JOIN whence.memory_tellings t ON t.workspace_id = e.workspace_id AND t.event_id = e.event_id
+WHERE e.workspace_id = %(workspace_id)s AND e.user_id = %(user_id)s AND e.event_id = %(event_id)s;

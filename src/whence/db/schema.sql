@@ -853,6 +853,19 @@ $$;
 
 ALTER FUNCTION whence.is_held(in_workspace text, id uuid) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.is_own_word(in_workspace text, known uuid, source text, role text) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT known IS NOT NULL AND role <> 'told' AND (
+        source = known::text
+        OR EXISTS (SELECT FROM whence.memory_tellings t
+            WHERE t.workspace_id = in_workspace AND t.event_id = source::uuid AND t.memory_id = known)
+        OR EXISTS (SELECT FROM whence.recall_hits h
+            WHERE h.workspace_id = in_workspace AND h.recall_id = source::uuid AND h.memory_id = known))
+$$;
+
+ALTER FUNCTION whence.is_own_word(in_workspace text, known uuid, source text, role text) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.item_compares(one jsonb, sign text, other jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -1229,14 +1242,17 @@ BEGIN
         INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
             confidence, told_at, byte_from, byte_to)
         SELECT in_workspace, coalesce(same, m.event_id), s->>'source', s->>'role', at_position, m.event_id, m.user_id,
-            m.said_by, m.confidence, m.recorded_at, (s->>'byte_from')::integer, (s->>'byte_to')::integer
+            m.said_by, CASE WHEN NOT whence.is_own_word(in_workspace, same, s->>'source', s->>'role') THEN m.confidence END,
+            m.recorded_at, (s->>'byte_from')::integer, (s->>'byte_to')::integer
         FROM jsonb_array_elements(m.sources) s
         WHERE s->>'role' <> 'told' OR NOT EXISTS (
             SELECT FROM whence.memories o
             WHERE o.workspace_id = in_workspace AND o.memory_id = same AND o.teller = s->>'source'
         )
         ON CONFLICT DO NOTHING;
-        GET DIAGNOSTICS fresh = ROW_COUNT;
+        -- As many as say how sure they are of what they know by themselves.
+        SELECT count(*) INTO fresh FROM whence.memory_sources s
+        WHERE s.workspace_id = in_workspace AND s.memory_id = same AND s.event_id = m.event_id AND s.confidence IS NOT NULL;
     END IF;
     IF same IS NOT NULL THEN
         INSERT INTO whence.memory_tellings (workspace_id, event_id, memory_id, position, user_id)
@@ -1246,7 +1262,7 @@ BEGIN
         UPDATE whence.memories o SET
             told_count = o.told_count + 1,
             -- Sources that do not know of each other: the chance that both are wrong. One that repeats itself adds nothing.
-            confidence = CASE WHEN fresh > 0 AND m.confidence IS NOT NULL
+            confidence = CASE WHEN fresh > 0
                 THEN 1 - (1 - coalesce(o.confidence, 0)) * (1 - m.confidence) ELSE o.confidence END,
             importance = greatest(o.importance, m.importance),
             valid_at = least(o.valid_at, from_then),

@@ -65,8 +65,9 @@ class Question:
     def __post_init__(self) -> None:
         if self.query is not None and len(self.query) > MAX_QUERY_CHARACTERS:
             raise invalid("query", f"at most {MAX_QUERY_CHARACTERS:,} characters")
-        if "\x00" in (self.session_id or ""):
-            raise invalid("session_id", "must not contain a NUL character")
+        for name, text in (("query", self.query), ("session_id", self.session_id)):
+            if "\x00" in (text or ""):
+                raise invalid(name, "must not contain a NUL character")
         if self.max_tokens is not None and not 1 <= self.max_tokens <= MAX_CONTEXT_TOKENS:
             raise invalid("max_tokens", f"from 1 to {MAX_CONTEXT_TOKENS:,}")
 

@@ -12,7 +12,7 @@ from whence.errors import Conflict, NotFound
 from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
-from whence.memory.own import Own, check_limit, not_stored
+from whence.memory.own import Own, check_limit, check_names, not_stored
 from whence.memory.profiles import Profiles
 from whence.memory.writing import refused
 from whence.wire import Action, ActionPage
@@ -77,6 +77,7 @@ class Actions:
     ) -> ActionPage:
         """Actions, the newest first: a user's own, or all for an administrator."""
         check_limit(limit, MAX_PAGE_ACTIONS)
+        check_names(kind=kind)
         values = scope.values(kind=kind, cites=cites, before=before, limit=limit + 1)
         async with self._database.transaction(scope) as tx:
             rows: list[Any] = await (await tx.execute(_SQL["actions_page"], values, binary=True)).fetchall()
