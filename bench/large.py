@@ -99,7 +99,7 @@ async def ask(
         answer = await app.recaller.recall(who, Recall(query=query, channels=("vectors",) if vectors else None))
         measured.took.append((time.perf_counter() - began) * 1_000)
         measured.found += any(hit.text == text for hit in answer.hits)
-    await app.behind.settled()
+    await app.ledger.behind.settled()
 
 
 async def measure(target: Served, quick: bool) -> list[Result]:

@@ -421,7 +421,7 @@ async def _measure(stack: AsyncExitStack, target: Served, owner: str, quick: boo
     results: list[Result] = []
     for size in SIZES[:2] if quick else SIZES:
         await fill(sides, source, size)
-        await whence.app.behind.settled()
+        await whence.app.ledger.behind.settled()
         await asyncio.to_thread(_analyse, owner)
         results += lines(size, await compare(searches, source, given, QUESTIONS // 3 if quick else QUESTIONS))
     return results

@@ -175,7 +175,7 @@ async def _remember(app: App, workspace: Workspace, who: str, mark: Any) -> None
         recalled = await app.recaller.recall(person, asked)
         await app.recaller.feedback(person, recalled.recall_id, Feedback(helpful=(recalled.hits[0].memory_id,)))
         await app.assembler.assemble(person, Assemble(agent, "one", f"Who is {mark()}?"))
-        await app.behind.settled()
+        await app.ledger.behind.settled()
     forgotten = await app.memory.remember(
         person, Remember(agent="gateway", tier="persistent", kind="semantic", text=f"Gone {mark()}")
     )

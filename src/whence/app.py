@@ -47,7 +47,6 @@ from whence.models.embedder import WordLlamaEmbedder
 from whence.queue import Queue
 from whence.recall import Recaller
 from whence.recall.assembly import Assembler
-from whence.recall.behind import Behind
 from whence.recall.distant import Distant
 from whence.recall.reranking import Reranking
 from whence.resources import Resources
@@ -69,7 +68,6 @@ class App:
     chats: Chats
     conversations: Conversations
     items: Items
-    behind: Behind
     distant: Distant
     reembedding: Reembedding
     sessions: Sessions
@@ -130,10 +128,9 @@ async def open_app(
             memory = Memory(database, ledger, clock, embedder, profiles)
             projector = Projector(database, ledger, clock, built_in, registry)
             workflows = Workflows(database, ledger, clock, profiles, dice or random.SystemRandom())
-            behind = Behind(ledger, registry)
             distant = Distant(database)
             reranking = Reranking(reranker, registry)
-            recaller = Recaller(database, ledger, clock, memory, built_in, behind, distant, reranking)
+            recaller = Recaller(database, ledger, clock, memory, built_in, distant, reranking)
             queue = Queue(database, registry)
             extractor = ByRules() if language_model is None else ByModel(language_model)
             archive = Archive(settings.archive_path, database, ledger)
@@ -149,11 +146,10 @@ async def open_app(
                     ledger=ledger,
                     memory=memory,
                     recaller=recaller,
-                    assembler=Assembler(database, clock, workflows, recaller, behind),
-                    chats=Chats(database, ledger, clock, memory, recaller, behind, queue, extractor),
+                    assembler=Assembler(database, ledger, clock, workflows, recaller),
+                    chats=Chats(database, ledger, clock, memory, recaller, queue, extractor),
                     conversations=Conversations(database, ledger, clock),
                     items=Items(database, ledger, clock, memory, recaller),
-                    behind=behind,
                     distant=distant,
                     reembedding=Reembedding(database, memory, clock, registry),
                     sessions=Sessions(database, ledger, clock, memory),
@@ -176,7 +172,6 @@ async def open_app(
                 )
             finally:
                 await resources.close()
-                await behind.settled()
                 await ledger.close()
                 embedder.close()
                 if language_model is not None:

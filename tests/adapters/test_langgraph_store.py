@@ -469,7 +469,7 @@ async def test_what_is_stored_amid_a_span_is_caused_by_it(here: WhenceStore, app
         await here.asearch(("n",), query="kept")
     context = span.get_span_context()
     parent = uuid5(SPAN_NAMESPACE, f"{context.trace_id:032x}:{context.span_id:016x}")
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     events = (await app.ledger.page(workspace.user("ann").scope, 0, 10)).events
     assert [(event.event_type, event.parent_event_id, event.trace_id) for event in events] == [
         (kind, parent, f"{context.trace_id:032x}") for kind in ("memory.remembered", "memory.recalled")

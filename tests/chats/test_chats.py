@@ -57,7 +57,7 @@ def chat(workspace: Workspace) -> Chat:
 
 
 def chats_with(app: App, extractor: Any) -> Chats:
-    return Chats(app.database, app.ledger, app.clock, app.memory, app.recaller, app.behind, app.queue, extractor)
+    return Chats(app.database, app.ledger, app.clock, app.memory, app.recaller, app.queue, extractor)
 
 
 def said(text: str, at: int = 1) -> Message:

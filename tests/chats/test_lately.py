@@ -28,7 +28,7 @@ async def chat(app: App, workspace: Workspace) -> Chat:
 @pytest.fixture
 def another(app: App) -> Callable[[], Lately]:
     """As it begins in another process."""
-    return lambda: Lately(app.database, app.ledger, app.clock, app.behind)
+    return lambda: Lately(app.database, app.ledger, app.clock)
 
 
 async def left_of(known: Lately, chat: Chat, text: str) -> str:
@@ -41,10 +41,10 @@ async def test_what_is_not_recorded_yet_counts_and_what_another_process_recorded
     known = another()
     assert await left_of(known, chat, BREAD) == BREAD
     await app.recaller.recall(chat.principal, Recall(query="bread", agent=AGENT, top_k=1))
-    assert app.behind.waiting(chat.principal.workspace_id)
+    assert app.ledger.behind.waiting(chat.principal.workspace_id)
     assert await left_of(known, chat, BREAD) == ""
-    await app.behind.settled()
-    assert not app.behind.waiting(chat.principal.workspace_id)
+    await app.ledger.behind.settled()
+    assert not app.ledger.behind.waiting(chat.principal.workspace_id)
     for each in (known, another()):
         assert await left_of(each, chat, f"I know:  {BREAD.upper()}\n{HERON}") == HERON
         assert await left_of(each, chat, HERON) == HERON
@@ -58,14 +58,14 @@ async def test_what_is_held_no_more_is_read_again(
     known = another()
     for query in ("bread", "heron"):
         await app.recaller.recall(chat.principal, Recall(query=query, agent=AGENT, top_k=1))
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     for _ in range(2):
         assert await left_of(known, chat, f"{BREAD} {HERON}") == ""
 
 
 async def test_it_is_of_one_user_and_one_partition(app: App, chat: Chat, workspace: Workspace) -> None:
     await app.recaller.recall(chat.principal, Recall(query="bread", agent=AGENT, top_k=1))
-    known = Lately(app.database, app.ledger, app.clock, app.behind)
+    known = Lately(app.database, app.ledger, app.clock)
     bob = workspace.user("bob")
     assert await left_of(known, Chat(bob, AGENT, "chat:1", teller=bob), BREAD) == BREAD
     assert (await known.echoes(chat.principal.scope, "another", [BREAD])).left_of(BREAD, "user").text == BREAD
@@ -77,7 +77,7 @@ async def test_what_this_process_has_answered_is_not_read_for_it(
     known = another()
     found = await app.recaller.recall(chat.principal, Recall(query="bread", agent=AGENT, top_k=1))
     known.answered(chat.principal.workspace_id, "bread", found)
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     read: list[str] = []
     for name in ("_opened", "_given"):
         monkeypatch.setattr(known, name, lambda *_, name=name: read.append(name))
@@ -101,10 +101,10 @@ async def test_what_is_held_of_many_recalls_is_not_read_for_the_one_that_waits(
     known = another()
     for _ in range(3):
         await app.recaller.recall(chat.principal, Recall(query="bread", agent=AGENT, top_k=1))
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     assert await left_of(known, chat, BREAD) == ""
     await app.recaller.recall(chat.principal, Recall(query="bread", agent=AGENT, top_k=1))
-    assert app.behind.waiting(chat.principal.workspace_id)
+    assert app.ledger.behind.waiting(chat.principal.workspace_id)
     opened: list[object] = []
     monkeypatch.setattr(known, "_opened", lambda *asked: opened.append(asked))
     assert await left_of(known, chat, BREAD) == ""

@@ -129,7 +129,7 @@ async def remember(app: App, workspace: Workspace) -> None:
         shared = await app.memory.remember(ann, everybodys)
     await app.actions.record(ann, "rule.promoted", [shared.memory_id])
     await app.recaller.recall(ann, Recall())
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     for agent in ("gateway", "sdr"):
         await app.workflows.add(ann, agent, "triage", "short", b"{}")
     for principal in (ann, workspace.admin):

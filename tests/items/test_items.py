@@ -183,7 +183,7 @@ async def test_what_is_not_to_be_found_by_a_question_is_found_by_none(app: App, 
     assert [hit.text for hit in recalled.hits] == ["a red kite"]
     found = await do(app, ann, SearchItems(query="kite"), SearchItems())
     assert [[item.key for item in outcome.items] for outcome in found] == [["m"], ["m", "k"]]
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     explained = await app.memory.explain(ann.scope, recalled.hits[0].memory_id)
     assert len(explained.recalls) == 2
     await assert_replay_is_equal(app, workspace)

@@ -137,7 +137,7 @@ async def two_people(app: App, workspace: Workspace, admin: httpx.Client) -> Mar
     await app.memory.remember(ann, Remember(**where, text=TWICE))
     await app.memory.remember(bob, Remember(**where, text=TWICE))
     await app.recaller.recall(bob, Recall(agent="sdr", top_k=50))
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     await live(app, workspace, "bob", lambda: f"{OTHER}-{uuid4()}")
     await app.projector.catch_up(workspace.workspace_id)
     return marks
@@ -205,7 +205,7 @@ async def test_what_a_process_holds_of_a_person_and_what_was_asked_goes_with_the
     for who in (ann, bob, workspace.admin):
         found = (await app.recaller.recall(who, Recall(query="Where is Xylander's cat?"))).hits
         assert [hit.text for hit in found] == ["The cat of Acme"]
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     assert await rebuilt_equal(app, workspace.workspace_id)
 
 
@@ -216,7 +216,7 @@ async def test_what_a_person_did_to_rows_of_others_is_settled(app: App, workspac
     await app.memory.remember(ann, Remember(**where, text="In Oslo", fact=Fact("Acme", "is in", "Oslo", 0.6)))
     for _ in range(3):
         await app.recaller.recall(ann, Recall(agent="sdr", as_of=None, top_k=50))
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     ended = await app.memory.get(bob.scope, told.memory_id)
     assert ended.invalid_at is not None
     await app.erasures.erase(workspace.admin, "ann")

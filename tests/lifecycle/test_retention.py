@@ -177,7 +177,7 @@ async def test_memory_of_a_session_has_no_timer_and_is_removed_when_it_was_forgo
     kept = await timed.memory.remember(ann, told("kept", tier="session", session_id="s1"))
     gone = await timed.memory.remember(ann, told("gone", tier="session", session_id="s1"))
     await timed.recaller.recall(ann, Recall())
-    await timed.behind.settled()
+    await timed.ledger.behind.settled()
     await timed.memory.forget(ann, gone.memory_id)
     time.passes(days=400)
     done = await timed.retention.apply(workspace.workspace_id)

@@ -761,7 +761,6 @@ async def test_what_is_told_again_from_itself_makes_nobody_surer(app: App, works
     ann = workspace.user("ann")
     fact = await app.memory.remember(ann, lives("Rome", confidence=0.5))
     recalled = await app.recaller.recall(ann, Recall(query="Rome", agent="gateway"))
-    await app.behind.wait(recalled.recall_id)
     again = await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(fact.memory_id,)))
     for source in (again.event_id, recalled.recall_id):
         done = await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(source,)))
@@ -810,13 +809,11 @@ async def test_every_memory_explains_itself(app: App, workspace: Workspace) -> N
     oslo = await app.memory.remember(ann, lives("Oslo", valid_at=day(2), derived_from=(rome.memory_id,)))
     recalled = await app.recaller.recall(ann, Recall(subject="Ann", predicate="lives in", agent="gateway"))
     assert [hit.memory_id for hit in recalled.hits] == [oslo.memory_id]
-    await app.behind.wait(recalled.recall_id)
     first = await app.memory.explain(ann.scope, rome.memory_id)
     [source] = first.sources
     assert source.event is not None
     assert (source.role, source.said_by, source.event.event_id) == ("event", "ann", said.event_id)
     assert first.recalls == []
-    await app.behind.settled()
     second = await app.memory.explain(ann.scope, oslo.memory_id)
     assert second.superseded == [rome.memory_id]
     assert [(found.role, found.source) for found in second.sources] == [("memory", str(rome.memory_id))]
@@ -833,7 +830,6 @@ async def test_an_explanation_has_all_events_of_a_memory(app: App, workspace: Wo
     judged = list[uuid.UUID]()
     for helpful, unhelpful in (((tea,), (cake,)), ((), (tea,)), ((cake,), ())):
         recalled = await app.recaller.recall(ann, Recall(query="tea", agent="gateway"))
-        await app.behind.wait(recalled.recall_id)
         given = Feedback(tuple(one.memory_id for one in helpful), tuple(one.memory_id for one in unhelpful))
         judged.append((await app.recaller.feedback(ann, recalled.recall_id, given)).event_id)
     await app.memory.forget(ann, tea.memory_id)

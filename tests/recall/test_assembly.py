@@ -99,7 +99,7 @@ async def test_the_text_fits_into_the_budget_and_what_matters_most_comes_first(
     for each in (*found.hits, *found.episodes):
         assert str(each.memory_id) in found.text
     if found.workflow is None:
-        await app.behind.settled()
+        await app.ledger.behind.settled()
         [variant] = (await app.workflows.page(ann.scope)).workflows
         assert variant.selections == 1, "what nobody is shown was not selected"
 
@@ -118,7 +118,7 @@ async def test_what_was_selected_is_recorded_and_can_be_scored_right_after(app: 
     await lived(app, ann)
     found = await assemble(app, ann, task_type="triage")
     assert found.workflow is not None
-    await app.behind.wait(found.workflow.selection_id)
+    await app.ledger.behind.wait(found.workflow.selection_id)
     done = await app.workflows.record_outcome(ann, found.workflow.selection_id, 0.5)
     assert done.workflow_id == found.workflow.workflow.workflow_id
     envelope = await app.ledger.get(ann.scope, found.workflow.selection_id)
@@ -161,5 +161,5 @@ async def test_what_cannot_be_asked_names_its_field_and_changes_nothing(
     with pytest.raises(InvalidInput) as caught:
         await assemble(app, ann, **({"task_type": "triage"} | given))
     assert [error.field for error in caught.value.errors] == [field]
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     assert len((await app.ledger.page(workspace.admin.scope, 0, 1_000)).events) == before

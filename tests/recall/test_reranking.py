@@ -159,7 +159,7 @@ async def test_without_a_reranker_nothing_is_told_of_one(app: App, ann: Principa
 
 
 async def told_of(app: App, who: Principal, recalled: Recalled) -> bytes:
-    await app.behind.wait(recalled.recall_id)
+    await app.ledger.behind.wait(recalled.recall_id)
     return await app.ledger.payload(who.scope, recalled.recall_id)
 
 
@@ -262,7 +262,7 @@ async def test_what_was_erased_is_not_sent_although_it_is_still_held(
     model = Fake()
     with reranking(app, model):
         assert len((await ask(app, admin)).hits) == 2
-        await app.behind.settled()
+        await app.ledger.behind.settled()
         await app.erasures.erase(admin, "ann")
         model.asked.clear()
         assert texts((await ask(app, admin)).hits) == ["The cat of bob"]

@@ -61,7 +61,7 @@ async def count(app: App, workspace: Workspace, table: str) -> int:
 
 
 async def is_same_when_replayed(app: App, workspace: Workspace) -> bool:
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
     assert report.equal, report.differing
     return report.unreadable == 0

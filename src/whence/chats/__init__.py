@@ -39,7 +39,6 @@ from whence.memory.reembed import JOB as REEMBED
 from whence.memory.writing import MAX_TEXT_CHARACTERS, Draft, check_name, draft, event_of, normal, refused
 from whence.queue import Queue
 from whence.recall import Recaller
-from whence.recall.behind import Behind
 from whence.resources import RESOURCE_SCHEME
 from whence.wire import (
     Added,
@@ -94,14 +93,13 @@ class _Kept(NamedTuple):
 
 
 class Chats:
-    def __init__(  # noqa: PLR0913, PLR0917 (what it is wired with, once)
+    def __init__(
         self,
         database: Database,
         ledger: Ledger,
         clock: Clock,
         memory: Memory,
         recaller: Recaller,
-        behind: Behind,
         queue: Queue,
         extractor: Extractor,
     ) -> None:
@@ -112,7 +110,7 @@ class Chats:
         self._recaller = recaller
         self._queue = queue
         self._extractor = extractor
-        self._lately = Lately(database, ledger, clock, behind)
+        self._lately = Lately(database, ledger, clock)
         self._own = Own(ledger, clock, memory.profiles)
         self._room = asyncio.Semaphore(STORED_AT_ONCE)
 

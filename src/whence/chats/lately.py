@@ -18,7 +18,6 @@ from whence.db.arrays import Times, Uuids, scalar
 from whence.db.queries import load
 from whence.db.trip import Statement, rows_of
 from whence.ledger import Ledger
-from whence.recall.behind import Behind
 from whence.wire import Recalled
 
 RECENT_RECALLS = 20
@@ -59,11 +58,10 @@ class _Recalled(NamedTuple):
 
 
 class Lately:
-    def __init__(self, database: Database, ledger: Ledger, clock: Clock, behind: Behind) -> None:
+    def __init__(self, database: Database, ledger: Ledger, clock: Clock) -> None:
         self._database = database
         self._ledger = ledger
         self._clock = clock
-        self._behind = behind
         self._recalls: dict[tuple[str, UUID], _Recalled] = {}
         self._beginnings: dict[tuple[str, str], int | None] = {}
         """Of the texts of memories; None where one is too short to be known again. Ids are unique in a workspace."""
@@ -91,7 +89,7 @@ class Lately:
         """The newest first: what was answered a moment ago is recorded a moment later."""
         waiting = {
             own.event.event_id: own.payload
-            for own in reversed(self._behind.waiting(scope.workspace_id))
+            for own in reversed(self._ledger.behind.waiting(scope.workspace_id))
             if own.event.event_type == "memory.recalled"
             and (own.event.user_id, own.event.agent_id) == (scope.user_id, agent)
         }

@@ -24,8 +24,6 @@ async def erase(request: Caller, app: TheApp) -> Erasure:
     it is the first one."""
     principal = administrator(request.user)
     asked = await read_as(request, app.settings.max_body_bytes, Erase)
-    # What is still to be recorded of the person would come after the erasure.
-    await app.behind.settled()
     receipt = await app.erasures.erase(principal, asked.subject_id)
     app.recaller.forget(principal.workspace_id)
     return receipt

@@ -172,7 +172,6 @@ async def get_history(
 
 @get("/v1/memories/{memory_id:uuid}/explain", summary="Why it is believed, since when, and who says so")
 async def explain_memory(request: Caller, app: TheApp, memory_id: FromPath[UUID]) -> Explanation:
-    await app.behind.settled()
     return await app.memory.explain(request.user.scope, memory_id)
 
 

@@ -68,5 +68,4 @@ async def select_workflow(request: Caller, app: TheApp) -> WorkflowSelection:
 async def record_outcome(request: Caller, app: TheApp) -> WorkflowOutcome:
     """Counts once for each selection, however often it is sent."""
     asked = await read_as(request, app.settings.max_body_bytes, ScoreWorkflow)
-    await app.behind.wait(asked.selection_id)
     return await app.workflows.record_outcome(request.user, asked.selection_id, asked.score)

@@ -19,6 +19,7 @@ from whence.db.queries import load
 from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.ledger.append import Block, Entry, Outcome, Status, append, append_fresh, lock_head
+from whence.ledger.behind import Behind
 from whence.ledger.coalesce import SLICE_EVENTS, Coalescer, Parts
 from whence.ledger.effects import OwnEvent
 from whence.ledger.events import problems
@@ -107,10 +108,12 @@ class Ledger:
             on_refusal=lambda workspace_id, entry: self.keys.forget(workspace_id, entry.payload_subject or ""),
             count=self._count_all,
         )
+        self.behind = Behind(self.record, registry)
         outcomes = Counter("whence_events", "Events by what became of them", ["outcome"], registry=registry)
         self._counted = {status: outcomes.labels(status) for status in get_args(Status)}
 
     async def close(self) -> None:
+        await self.behind.settled()
         await self._coalescer.drain()
         await self.heads.close()
 
@@ -234,11 +237,13 @@ class Ledger:
                 await self.heads.wait_beyond(scope.workspace_id, after)
 
     async def get(self, scope: Scope, event_id: UUID) -> StoredEvent:
+        await self.behind.wait(event_id)
         async with self._database.transaction(scope) as tx:
             return await self._get(tx, scope, event_id)
 
     async def payload(self, scope: Scope, event_id: UUID) -> bytes:
         """The event's payload as JSON, completed by what log records said about it, whichever came first."""
+        await self.behind.wait(event_id)
         async with self._database.transaction(scope) as tx:
             event = await self._get(tx, scope, event_id)
             values = scope.values(

@@ -28,6 +28,7 @@ _KIND_FORM = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*")
 class Actions:
     def __init__(self, database: Database, ledger: Ledger, clock: Clock, profiles: Profiles) -> None:
         self._database = database
+        self._ledger = ledger
         self._own = Own(ledger, clock, profiles)
 
     async def record(
@@ -86,6 +87,7 @@ class Actions:
 
     async def _owners(self, scope: Scope, cites: Sequence[UUID]) -> dict[UUID, str | None]:
         """Whose each is. What may not be seen and what is not there look the same."""
+        await self._ledger.behind.wait(*cites)
         async with self._database.transaction(scope) as tx:
             rows = await (await tx.execute(_SQL["owners_of_cited"], scope.values(ids=list(cites)))).fetchall()
         owners: dict[UUID, str | None] = dict(rows)

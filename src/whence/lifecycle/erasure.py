@@ -108,6 +108,8 @@ class Erasures:
             if await self._is_unsettled(workspace_id, subject_hash):
                 await self._settle_all(workspace_id, told)
             await self._end_keys(workspace_id, subject_id)
+            # What is still to be recorded of the person would come after the erasure.
+            await self._ledger.behind.settled(workspace_id)
             erasure_id = await self._erase(principal, subject_id, subject_hash, told)
             await self._settle_all(workspace_id, told)
         return await self.get(Scope(workspace_id), erasure_id)

@@ -280,6 +280,7 @@ class Memory:
         sources: dict[UUID, bool] = {}
         runs: dict[UUID, Run] = {}
         if ids or run_ids:
+            await self._ledger.behind.wait(*ids)
             async with self._database.transaction(scope) as tx:
                 values = scope.values(ids=list(ids), run_ids=list(run_ids))
                 sources = dict(await (await tx.execute(_SQL["known_sources"], values, binary=True)).fetchall())
@@ -349,6 +350,7 @@ class Memory:
 
     async def explain(self, scope: Scope, memory_id: UUID) -> Explanation:
         """Its events, where it came from, what it replaced, who said it, when it was recalled."""
+        await self._ledger.behind.settled(scope.workspace_id)
         async with self._database.transaction(scope, snapshot=True) as tx:
             memory = await self._get(tx, scope, memory_id)
             found = await look(tx, self._ledger, scope, memory)

@@ -30,7 +30,6 @@ from whence.memory.own import Own, check_limit, own_event
 from whence.memory.writing import GIVEN_EMBEDDER, refused, unit_given
 from whence.models.embedder import WordLlamaEmbedder
 from whence.orders import is_order
-from whence.recall.behind import Behind
 from whence.recall.corpus import Floats  # noqa: TC001  a block of its own would hide it among the imports
 from whence.recall.distant import Distant, telling_of
 from whence.recall.held import Corpora, Held, add
@@ -79,14 +78,13 @@ class _Found(NamedTuple):
 
 
 class Recaller:
-    def __init__(  # noqa: PLR0913, PLR0917 (what it is wired with, once)
+    def __init__(
         self,
         database: Database,
         ledger: Ledger,
         clock: Clock,
         memory: Memory,
         words: WordLlamaEmbedder,
-        behind: Behind,
         distant: Distant,
         reranking: Reranking,
     ) -> None:
@@ -98,7 +96,6 @@ class Recaller:
         self._own = Own(ledger, clock, memory.profiles)
         self._distant = distant
         self._corpora = Corpora(database, distant, words, memory.embedder.name)
-        self._behind = behind
         self._reranking = reranking
         memory.on_told = self.told
 
@@ -366,11 +363,11 @@ class Recaller:
         scores = [RecalledHit(hit.memory_id, hit.score, hit.parts, hit.rerank) for hit in shown.hits]
         by = {} if shown.reranker is None else {"reranker": shown.reranker}
         recalled = own_event(event, document, {"asked": asked, "hits": scores, **by}, is_canonical=True)
-        await self._behind.record(principal.workspace_id, recalled)
+        await self._ledger.behind.record(principal.workspace_id, recalled)
 
     async def recalled(self, scope: Scope, recall_id: UUID) -> RecallRecord:
         """What was asked, what came out, and why."""
-        await self._behind.wait(recall_id)
+        await self._ledger.behind.wait(recall_id)
         async with self._database.transaction(scope) as tx:
             row = await (await tx.execute(_SQL["recall_by_id"], scope.values(recall_id=recall_id))).fetchone()
         if row is None:

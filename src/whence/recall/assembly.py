@@ -13,13 +13,13 @@ from whence.db.arrays import Texts, Times, scalar
 from whence.db.trip import Statement, rows_of
 from whence.identity import Principal
 from whence.ids import new_id
+from whence.ledger import Ledger
 from whence.memory import memory_of
 from whence.memory.own import check_limit, check_names
 from whence.memory.runs import EPISODES
 from whence.memory.workflows import IN_USE, Workflows, workflow_of
 from whence.memory.working import VALUES
 from whence.recall import MAX_TOKENS, Recaller, check
-from whence.recall.behind import Behind
 from whence.recall.showing import tokens_of
 from whence.wire import (
     Assemble,
@@ -46,13 +46,13 @@ T = TypeVar("T")
 
 class Assembler:
     def __init__(
-        self, database: Database, clock: Clock, workflows: Workflows, recaller: Recaller, behind: Behind
+        self, database: Database, ledger: Ledger, clock: Clock, workflows: Workflows, recaller: Recaller
     ) -> None:
         self._database = database
+        self._ledger = ledger
         self._clock = clock
         self._workflows = workflows
         self._recaller = recaller
-        self._behind = behind
 
     async def assemble(self, principal: Principal, asked: Assemble) -> Assembled:
         """Working memory, a workflow, what answers the query, and the last episodes; what fits, in this order."""
@@ -101,7 +101,7 @@ class Assembler:
         if not prompt.kept("Workflow", [selection], _workflow_line):
             return None
         selected = self._workflows.selected(principal, selection, variants, draws)
-        await self._behind.record(principal.workspace_id, selected)
+        await self._ledger.behind.record(principal.workspace_id, selected)
         return selection
 
     async def _own(

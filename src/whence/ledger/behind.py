@@ -1,13 +1,14 @@
 """What is recorded behind an answer that does not wait for it: a few at a time, a moment later."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from uuid import UUID
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from whence.ledger import Ledger
+from whence.ledger.append import Outcome
 from whence.ledger.effects import OwnEvent
 
 BEHIND_SECONDS = 0.02
@@ -19,8 +20,10 @@ _log = structlog.get_logger()
 
 
 class Behind:
-    def __init__(self, ledger: Ledger, registry: CollectorRegistry) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, store: Callable[[str, Sequence[OwnEvent]], Awaitable[list[Outcome]]], registry: CollectorRegistry
+    ) -> None:
+        self._store_now = store
         self._waiting: dict[str, list[OwnEvent]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ids: dict[UUID, tuple[str, OwnEvent]] = {}
@@ -41,8 +44,12 @@ class Behind:
         if len(waiting) > MAX_BEHIND:
             await self.wait(own.event.event_id)
 
-    async def wait(self, event_id: UUID) -> None:
-        """Until it is recorded, where this process is about to."""
+    async def wait(self, *event_ids: UUID) -> None:
+        """Until they are recorded, where this process is about to."""
+        for event_id in event_ids:
+            await self._wait(event_id)
+
+    async def _wait(self, event_id: UUID) -> None:
         while (waiting := self._ids.get(event_id)) is not None:
             workspace_id, _ = waiting
             stored = self._stored.setdefault(workspace_id, asyncio.Event())
@@ -55,8 +62,7 @@ class Behind:
     async def settled(self, workspace_id: str | None = None) -> None:
         """Until all that was answered by now is recorded, of one workspace or of all. Who answers more meanwhile does
         not hold this up."""
-        for event_id in [event_id for event_id, (named, _) in self._ids.items() if workspace_id in (None, named)]:
-            await self.wait(event_id)
+        await self.wait(*[event_id for event_id, (named, _) in self._ids.items() if workspace_id in (None, named)])
 
     def waiting(self, workspace_id: str) -> list[OwnEvent]:
         """What was answered in a workspace and is not recorded yet, the newest last."""
@@ -70,7 +76,7 @@ class Behind:
                     await asyncio.wait_for(self._hurry.wait(), BEHIND_SECONDS)
                 events = self._waiting.pop(workspace_id)
                 try:
-                    outcomes = await self._ledger.record(workspace_id, events)
+                    outcomes = await self._store_now(workspace_id, events)
                     lost = sum(outcome.status != "accepted" for outcome in outcomes)
                     why = "Rejected"
                 except Exception as error:

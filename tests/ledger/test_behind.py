@@ -5,7 +5,7 @@ import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -13,13 +13,18 @@ from conftest import Workspace
 from recalling import told
 from whence.app import App, open_app
 from whence.db import embedded
-from whence.errors import NotFound, Unavailable
+from whence.errors import InvalidInput, NotFound, Unavailable
 from whence.identity import Principal
 from whence.ledger import Ledger
+from whence.ledger.behind import MAX_BEHIND
 from whence.ledger.payloads import canonical
-from whence.recall.behind import MAX_BEHIND
 from whence.settings import Settings
 from whence.wire import Recall, RecallFilters
+
+
+@pytest.fixture
+def ann(workspace: Workspace) -> Principal:
+    return workspace.user("ann")
 
 
 def lost(app: App) -> float:
@@ -51,7 +56,7 @@ async def test_what_is_recorded_is_in_the_form_that_its_commitment_is_made_of(ap
     )
     answer = await app.recaller.recall(ann, asked)
     assert answer.hits
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     payload = await app.ledger.payload(ann.scope, answer.recall_id)
     assert canonical(payload) == payload
 
@@ -62,12 +67,31 @@ async def test_who_asks_for_it_right_after_waits_until_it_is_there(app: App, ann
         assert (await app.recaller.recalled(ann.scope, answer.recall_id)).asked.query == f"cat {number}"
 
 
+async def test_who_names_it_right_after_waits_until_it_is_there(app: App, workspace: Workspace, ann: Principal) -> None:
+    """As a source of a memory, in an action, and where its event is read."""
+
+    async def recalled() -> UUID:
+        return (await app.recaller.recall(ann, Recall(query="cat"))).recall_id
+
+    source = await recalled()
+    drawn = await app.memory.remember(ann, told("The cat is grey", derived_from=(source,)))
+    [found] = (await app.memory.explain(ann.scope, drawn.memory_id)).sources
+    assert (found.role, found.source) == ("event", str(source))
+    cited = await recalled()
+    assert (await app.actions.record(ann, "rule.promoted", [cited])).cites == [cited]
+    assert (await app.ledger.get(ann.scope, await recalled())).event_type == "memory.recalled"
+    assert b'"cat"' in await app.ledger.payload(ann.scope, await recalled())
+    for missing in (uuid4(), (await app.recaller.recall(workspace.admin, Recall(query="cat"))).recall_id):
+        with pytest.raises(InvalidInput, match="derived_from: there is no event or memory"):
+            await app.memory.remember(ann, told("The cat is black", derived_from=(missing,)))
+
+
 async def test_recalls_of_several_workspaces_are_recorded_each_in_its_own(app: App, workspace: Workspace) -> None:
     other = Principal(f"{workspace.workspace_id}-2", "ann", is_admin=False)
     await app.identity.add_workspace(other.workspace_id)
     both = (workspace.user("ann"), other)
     answers = await asyncio.gather(*(app.recaller.recall(who, Recall(query="cat")) for who in both))
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     for who, answer in zip(both, answers, strict=True):
         assert (await app.recaller.recalled(who.scope, answer.recall_id)).user_id == "ann"
 
@@ -75,7 +99,7 @@ async def test_recalls_of_several_workspaces_are_recorded_each_in_its_own(app: A
 async def test_many_at_once_are_all_recorded(app: App, ann: Principal) -> None:
     asked = (app.recaller.recall(ann, Recall(query="cat")) for _ in range(MAX_BEHIND + 200))
     answers = await asyncio.gather(*asked)
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     for answer in answers[:: len(answers) // 10]:
         await app.recaller.recalled(ann.scope, answer.recall_id)
 
@@ -91,9 +115,9 @@ async def test_what_cannot_be_recorded_is_counted_and_does_not_stop_what_follows
         raise failure
 
     with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "record", fail)
+        patched.setattr(Ledger, "put", fail)
         answer = await app.recaller.recall(ann, Recall(query="cat"))
-        await app.behind.settled()
+        await app.ledger.behind.settled()
         assert lost(app) == before + 1
         with pytest.raises(NotFound):
             await app.recaller.recalled(ann.scope, answer.recall_id)
@@ -103,7 +127,7 @@ async def test_what_cannot_be_recorded_is_counted_and_does_not_stop_what_follows
 
 
 async def test_nothing_waits_for_what_is_not_behind(app: App, ann: Principal) -> None:
-    await app.behind.settled()
+    await app.ledger.behind.settled()
     with pytest.raises(NotFound):
         await app.recaller.recalled(ann.scope, uuid4())
 
@@ -120,7 +144,7 @@ async def test_who_waits_is_not_held_up_by_what_is_answered_meanwhile(app: App, 
     await asyncio.sleep(0.1)
     try:
         async with asyncio.timeout(10):
-            await app.behind.settled(ann.workspace_id)
+            await app.ledger.behind.settled(ann.workspace_id)
     finally:
         ended = True
         await asyncio.gather(*busy)
