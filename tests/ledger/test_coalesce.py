@@ -51,7 +51,8 @@ async def test_an_append_waits_for_at_most_two_commits(app: App, workspace: Work
             asyncio.create_task(app.ledger.append(workspace.admin, [event() for _ in range(LARGE_BATCH_EVENTS)]))
             for _ in range(6)
         ]
-        while workspace.workspace_id not in coalescer._lanes:
+        while len(coalescer._lanes[workspace.workspace_id].large if coalescer._lanes else ()) < 2:
+            assert not all(batch.done() for batch in batches)
             await asyncio.sleep(0)
         before = len(groups)
         await app.ledger.append(workspace.admin, [event()])
@@ -110,7 +111,7 @@ async def test_a_poisoned_event_in_a_large_batch_fails_alone(app: App, workspace
 
 @pytest.mark.parametrize("place", [None, 3, ENCODED_WAITERS - 1, 2 * ENCODED_WAITERS])
 async def test_appends_that_wait_are_encoded_while_others_are_stored(
-    app: App, workspace: Workspace, place: int | None
+    app: App, workspace: Workspace, place: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the order in which they came, whether or not one of them cannot be encoded."""
     count = 2 * ENCODED_WAITERS + 9
@@ -118,11 +119,20 @@ async def test_appends_that_wait_are_encoded_while_others_are_stored(
     if place is not None:
         entries[place] = Entry(event(schema_version=1 << 40))
     coalescer = app.ledger._coalescer
+    one_trip = app.database.one_trip
+    is_under_way, all_wait = asyncio.Event(), asyncio.Event()
+
+    async def held(*arguments: Any) -> list[PGresult]:
+        is_under_way.set()
+        await all_wait.wait()
+        return await one_trip(*arguments)
+
+    monkeypatch.setattr(app.database, "one_trip", held)
     first = asyncio.create_task(coalescer.store(workspace.workspace_id, [Entry(event())]))
-    while workspace.workspace_id not in coalescer._lanes or not coalescer._lanes[workspace.workspace_id].busy:
-        await asyncio.sleep(0)
+    await is_under_way.wait()
     results = asyncio.gather(*(coalescer.store(workspace.workspace_id, [entry]) for entry in entries))
     await asyncio.sleep(0)
+    all_wait.set()
     assert len(coalescer._lanes[workspace.workspace_id].encoded) == (2 if place is None or place == count - 9 else 0)
     outcomes = [outcome for [outcome] in await results]
     await first
