@@ -281,8 +281,9 @@ async def test_a_connection_on_which_nothing_is_prepared_any_more_is_replaced(
     async with Database(postgres.app_conninfo, 2) as database:
         for _ in range(3):
             await database.one_trip(scope, [(BUMP, given)])
-            with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+            with pytest.raises(Unavailable) as failed:
                 await database.one_trip(scope, [(Statement("test_forget", b"DEALLOCATE ALL"), {})])
+            assert isinstance(failed.value.__cause__, psycopg.errors.InvalidSqlStatementName)
         [row] = await database.one_trip(scope, [(BUMP, given)])
     assert int.from_bytes(row.get_value(0, 0) or b"") == 4
 

@@ -118,7 +118,7 @@ async def test_what_was_selected_is_recorded_and_can_be_scored_right_after(app: 
     await lived(app, ann)
     found = await assemble(app, ann, task_type="triage")
     assert found.workflow is not None
-    await app.ledger.behind.wait(found.workflow.selection_id)
+    await app.ledger.behind.wait(ann.workspace_id, found.workflow.selection_id)
     done = await app.workflows.record_outcome(ann, found.workflow.selection_id, 0.5)
     assert done.workflow_id == found.workflow.workflow.workflow_id
     envelope = await app.ledger.get(ann.scope, found.workflow.selection_id)

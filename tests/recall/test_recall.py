@@ -508,7 +508,7 @@ async def test_being_recalled_is_counted(app: App, ann: Principal) -> None:
     [memory_id] = await tell(app, ann, "The cat")
     for _ in range(2):
         recalled = await app.recaller.recall(ann, Recall(query="cat"))
-        await app.ledger.behind.wait(recalled.recall_id)
+        await app.ledger.behind.wait(ann.workspace_id, recalled.recall_id)
     assert (await app.memory.get(ann.scope, memory_id)).access_count == 2
     assert len((await app.memory.explain(ann.scope, memory_id)).recalls) == 2
 

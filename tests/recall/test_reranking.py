@@ -159,7 +159,7 @@ async def test_without_a_reranker_nothing_is_told_of_one(app: App, ann: Principa
 
 
 async def told_of(app: App, who: Principal, recalled: Recalled) -> bytes:
-    await app.ledger.behind.wait(recalled.recall_id)
+    await app.ledger.behind.wait(who.workspace_id, recalled.recall_id)
     return await app.ledger.payload(who.scope, recalled.recall_id)
 
 

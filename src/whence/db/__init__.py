@@ -140,6 +140,8 @@ class Database:
                 made = await one_trip(conn, opening[:kept], opening[kept:], statements)
             except BaseException as error:
                 await self._given_up(conn, error)
+                if isinstance(error, _STALE):
+                    raise Unavailable("the database has changed below this connection; try again") from error
                 raise
             if self._kept is None and not self._asking and not self._trips.closed:
                 self._kept = conn

@@ -90,13 +90,17 @@ class _WorkersManager(_Manager):
     async def _written(
         self, job: Attempt, write: Callable[..., Awaitable[None]], *arguments: Any, **options: Any
     ) -> None:
-        """Until the worker ends, which it does where it can no longer say that it lives."""
+        """A worker that is to stop, or can no longer say that it lives, does so once this is done."""
         is_first = True
         while True:
-            with suppress(Unavailable):
+            try:
                 # Where the answer was lost, it may have been written.
                 if is_first or await self._is_at_work(job):
                     await write(job, *arguments, **options)
+            except Unavailable as error:
+                if is_first:
+                    tell_failure("writing down how a job ended", error, job=job.task_name, job_id=job.id)
+            else:
                 return
             is_first = False
             await asyncio.sleep(POLL_SECONDS)

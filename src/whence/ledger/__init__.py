@@ -237,13 +237,13 @@ class Ledger:
                 await self.heads.wait_beyond(scope.workspace_id, after)
 
     async def get(self, scope: Scope, event_id: UUID) -> StoredEvent:
-        await self.behind.wait(event_id)
+        await self.behind.wait(scope.workspace_id, event_id)
         async with self._database.transaction(scope) as tx:
             return await self._get(tx, scope, event_id)
 
     async def payload(self, scope: Scope, event_id: UUID) -> bytes:
         """The event's payload as JSON, completed by what log records said about it, whichever came first."""
-        await self.behind.wait(event_id)
+        await self.behind.wait(scope.workspace_id, event_id)
         async with self._database.transaction(scope) as tx:
             event = await self._get(tx, scope, event_id)
             values = scope.values(

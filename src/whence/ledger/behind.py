@@ -26,7 +26,8 @@ class Behind:
         self._store_now = store
         self._waiting: dict[str, list[OwnEvent]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._ids: dict[UUID, tuple[str, OwnEvent]] = {}
+        self._ids: dict[tuple[str, UUID], OwnEvent] = {}
+        """By workspace and id, the newest last."""
         self._stored: dict[str, asyncio.Event] = {}
         """Of each workspace that somebody waits for: set when the next of its events are stored, or lost."""
         self._hurry = asyncio.Event()
@@ -38,20 +39,19 @@ class Behind:
     async def record(self, workspace_id: str, own: OwnEvent) -> None:
         waiting = self._waiting.setdefault(workspace_id, [])
         waiting.append(own)
-        self._ids[own.event.event_id] = workspace_id, own
+        self._ids[workspace_id, own.event.event_id] = own
         if workspace_id not in self._tasks:
             self._tasks[workspace_id] = asyncio.create_task(self._store(workspace_id))
         if len(waiting) > MAX_BEHIND:
-            await self.wait(own.event.event_id)
+            await self.wait(workspace_id, own.event.event_id)
 
-    async def wait(self, *event_ids: UUID) -> None:
+    async def wait(self, workspace_id: str, *event_ids: UUID) -> None:
         """Until they are recorded, where this process is about to."""
         for event_id in event_ids:
-            await self._wait(event_id)
+            await self._wait(workspace_id, event_id)
 
-    async def _wait(self, event_id: UUID) -> None:
-        while (waiting := self._ids.get(event_id)) is not None:
-            workspace_id, _ = waiting
+    async def _wait(self, workspace_id: str, event_id: UUID) -> None:
+        while (workspace_id, event_id) in self._ids:
             stored = self._stored.setdefault(workspace_id, asyncio.Event())
             self._hurry.set()
             try:
@@ -62,11 +62,13 @@ class Behind:
     async def settled(self, workspace_id: str | None = None) -> None:
         """Until all that was answered by now is recorded, of one workspace or of all. Who answers more meanwhile does
         not hold this up."""
-        await self.wait(*[event_id for event_id, (named, _) in self._ids.items() if workspace_id in (None, named)])
+        for named, event_id in list(self._ids):
+            if workspace_id in (None, named):
+                await self._wait(named, event_id)
 
     def waiting(self, workspace_id: str) -> list[OwnEvent]:
         """What was answered in a workspace and is not recorded yet, the newest last."""
-        return [own for named, own in self._ids.values() if named == workspace_id]
+        return [own for (named, _), own in self._ids.items() if named == workspace_id]
 
     async def _store(self, workspace_id: str) -> None:
         """Until nothing waits. Who asked has the answer already; what is left where it fails is to say so."""
@@ -94,7 +96,7 @@ class Behind:
     def _tell(self, workspace_id: str, events: list[OwnEvent]) -> None:
         """Whoever waits for one of them need not any more."""
         for own in events:
-            del self._ids[own.event.event_id]
+            del self._ids[workspace_id, own.event.event_id]
         stored = self._stored.pop(workspace_id, None)
         if stored is not None:
             stored.set()

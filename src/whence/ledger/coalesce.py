@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import psycopg
-import structlog
 from prometheus_client import CollectorRegistry, Histogram
 
 from whence.clock import Clock
@@ -23,8 +22,7 @@ from whence.db.trip import Statement, Values
 from whence.errors import FieldError, Overloaded, RepeatsCanon, Unavailable, WhenceError
 from whence.ledger.append import Block, Entry, Outcome, accepted, append, head_in, trip_of
 from whence.ledger.effects import came_of_trip
-
-log = structlog.get_logger()
+from whence.logs import tell_failure
 
 MAX_QUEUED_EVENTS = 10_000
 MAX_QUEUED_BYTES = 128 << 20
@@ -361,5 +359,5 @@ def _as_answer(error: BaseException) -> WhenceError:
     if not isinstance(error, Exception):
         return Overloaded("shutting down")
     # Not one of the events is to blame, so the sender should keep them and try again.
-    log.error("events could not be stored", error=type(error).__name__, exc_info=error)
+    tell_failure("storing of events", error)
     return Unavailable("the events could not be stored; the log says why")

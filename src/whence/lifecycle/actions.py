@@ -87,7 +87,7 @@ class Actions:
 
     async def _owners(self, scope: Scope, cites: Sequence[UUID]) -> dict[UUID, str | None]:
         """Whose each is. What may not be seen and what is not there look the same."""
-        await self._ledger.behind.wait(*cites)
+        await self._ledger.behind.wait(scope.workspace_id, *cites)
         async with self._database.transaction(scope) as tx:
             rows = await (await tx.execute(_SQL["owners_of_cited"], scope.values(ids=list(cites)))).fetchall()
         owners: dict[UUID, str | None] = dict(rows)

@@ -280,7 +280,7 @@ class Memory:
         sources: dict[UUID, bool] = {}
         runs: dict[UUID, Run] = {}
         if ids or run_ids:
-            await self._ledger.behind.wait(*ids)
+            await self._ledger.behind.wait(scope.workspace_id, *ids)
             async with self._database.transaction(scope) as tx:
                 values = scope.values(ids=list(ids), run_ids=list(run_ids))
                 sources = dict(await (await tx.execute(_SQL["known_sources"], values, binary=True)).fetchall())

@@ -120,7 +120,7 @@ class Workflows:
             raise refused("score", "from 0 to 1")
         # One that is 0 has no sign.
         score = abs(float(score))
-        await self._ledger.behind.wait(selection_id)
+        await self._ledger.behind.wait(principal.workspace_id, selection_id)
         done, workflow_id, agent = await self._selection(principal.scope, selection_id)
         if done is None:
             # By its id a selection has one event of this kind at most: the ledger stores no second.

@@ -367,7 +367,7 @@ class Recaller:
 
     async def recalled(self, scope: Scope, recall_id: UUID) -> RecallRecord:
         """What was asked, what came out, and why."""
-        await self._ledger.behind.wait(recall_id)
+        await self._ledger.behind.wait(scope.workspace_id, recall_id)
         async with self._database.transaction(scope) as tx:
             row = await (await tx.execute(_SQL["recall_by_id"], scope.values(recall_id=recall_id))).fetchone()
         if row is None:
