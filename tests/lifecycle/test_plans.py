@@ -65,6 +65,8 @@ def values() -> dict[str, Any]:
         "owner": "u4",
         "agent": "gateway",
         "session_id": "s20",
+        "number": 0,
+        "active_at": None,
         "first": 1,
         "until": ROWS,
         "sources": 2,

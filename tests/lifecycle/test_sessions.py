@@ -7,17 +7,21 @@ from string import ascii_lowercase
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from conftest import Workspace
 from lifecycle_time import Time
+from samples import event
 from whence.app import App
 from whence.db import Tx
-from whence.errors import NotFound, Unavailable
+from whence.errors import NotFound, RepeatsCanon, Unavailable
 from whence.identity import Principal
 from whence.jobs import JOBS, Job
 from whence.ledger import Ledger
 from whence.ledger.effects import OwnEvent
+from whence.lifecycle import sessions
+from whence.lifecycle.sessions import Sessions, Stretch
 from whence.memory.rebuild import rebuild
 from whence.wire import Fact, Kind, Recall, Remember, SessionReport, SessionRow, StoredMemory, Tier
 
@@ -252,11 +256,45 @@ async def test_a_slip_that_was_put_right_in_its_session_contradicts_nothing(late
     assert kept.fact.object == "Rome"
 
 
-async def test_a_memory_that_was_derived_from_another_is_no_second_source(later: App, workspace: Workspace) -> None:
+@pytest.mark.parametrize("fact", [LIVES, None])
+@pytest.mark.parametrize("source", ["memory", "telling", "recall"])
+async def test_what_was_derived_from_one_who_says_it_is_no_second_source(
+    later: App, workspace: Workspace, source: str, fact: Fact | None
+) -> None:
+    """From the memory itself, from an event that told it again, or from a recall that found it; a source of its own is
+    one, however many such are named beside it."""
     ann = workspace.user("ann")
-    first = await later.memory.remember(ann, said("s1"))
-    await later.memory.remember(ann, said("s2", derived_from=(first.memory_id,)))
-    assert [row.fate for row in (await later.sessions.close(ann, "s1"))[0].rows] == ["removed"]
+    first = await later.memory.remember(ann, said("s1", fact))
+    if source == "telling":
+        found = (await later.memory.remember(ann, said("s1", fact))).event_id
+    elif source == "recall":
+        recalled = await later.recaller.recall(ann, Recall(query="Rome"))
+        assert [hit.memory_id for hit in recalled.hits] == [first.memory_id]
+        found = recalled.recall_id
+    else:
+        found = first.memory_id
+    assert (await closed(later, ann, said("s1", fact, derived_from=(found,)))).fate == "removed"
+    assert (await closed(later, ann, said("s2", fact, derived_from=(found,)))).fate == "removed"
+    letter = event({"text": "I moved to Rome"}, user_id="ann", occurred_at=later.clock())
+    await later.ledger.append(workspace.admin, [letter])
+    several = (first.memory_id, found) if found != first.memory_id else (found,)
+    own = said("s3", fact, derived_from=(*several, letter.event_id))
+    assert (await closed(later, ann, own)).fate == "promoted"
+    assert await nothing_differs(later, workspace)
+
+
+async def test_what_was_recalled_and_is_told_in_session_after_session_makes_nobody_surer(
+    later: App, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    known = await later.memory.remember(ann, msgspec.structs.replace(said("s0"), tier="persistent"))
+    for session in ("s1", "s2", "s3"):
+        recalled = await later.recaller.recall(ann, Recall(query="Rome"))
+        again = said(session, derived_from=(recalled.recall_id,))
+        assert (await closed(later, ann, again)).fate == "removed"
+    kept = await later.memory.get(ann.scope, known.memory_id)
+    assert kept.fact is not None
+    assert (kept.told_count, kept.fact.confidence) == (1, LIVES.confidence)
 
 
 async def test_what_was_forgotten_while_it_was_closed_is_not_kept(
@@ -365,11 +403,39 @@ async def test_what_repeats_a_rule_by_now_is_not_promoted_and_the_report_names_t
     assert await nothing_differs(later, workspace)
 
 
-async def test_a_session_that_cannot_be_closed_keeps_no_other_one_open(
-    later: App, workspace: Workspace, moment: Time, monkeypatch: pytest.MonkeyPatch
+async def test_what_would_become_a_part_of_what_repeats_a_rule_by_now_is_not_promoted_either(
+    later: App, workspace: Workspace
 ) -> None:
+    """In other words than the rule's: the guard looks at what is remembered of the fact again when it is told again."""
     ann = workspace.user("ann")
-    for session in ("s1", "s2", "s3"):
+    does = Fact("the gate", "does", "what it should", 0.6)
+    note = told(RULE, "s0", "semantic", "persistent", world_id_context="w1", fact=does)
+    known = await later.memory.remember(ann, note)
+    await later.memory.set_rule(workspace.admin, "w1", "R-12", RULE)
+    short = msgspec.structs.replace(note, text="see the gate", session_id="s1", tier="session")
+    row = await closed(later, ann, short)
+    assert (row.fate, row.became, row.repeats) == ("removed", None, "R-12")
+    assert (await later.memory.get(ann.scope, known.memory_id)).told_count == 1
+    with pytest.raises(RepeatsCanon, match=r"rule R-12, 1\.00 alike, in what is remembered already"):
+        await later.memory.remember(ann, msgspec.structs.replace(short, tier="persistent"))
+    with pytest.raises(RepeatsCanon, match=r"rule R-12, 1\.00 alike$"):
+        await later.memory.remember(ann, msgspec.structs.replace(note, fact=None))
+    assert await nothing_differs(later, workspace)
+
+
+@pytest.mark.parametrize("error", [psycopg.errors.CheckViolation, psycopg.errors.DataError])
+async def test_sessions_that_cannot_be_closed_keep_no_other_ones_open(
+    later: App,
+    workspace: Workspace,
+    moment: Time,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[psycopg.Error],
+) -> None:
+    """However many there are: they are the first of a page, and all of the next."""
+    monkeypatch.setattr(sessions, "DUE_A_PAGE", 2)
+    ann = workspace.user("ann")
+    for session in ("s1", "bad 1", "bad 2", "bad 3", "s2", "s3"):
         await tell(later, ann, session, "the first day")
     moment.pass_by(days=30)
     record_together = Ledger.record_together
@@ -377,9 +443,10 @@ async def test_a_session_that_cannot_be_closed_keeps_no_other_one_open(
     async def refused(ledger: Ledger, workspace_id: str, make: Any) -> Any:
         async def made(tx: Tx) -> Sequence[OwnEvent]:
             events = await make(tx)
-            if events[0].event.session_id == "s1":
+            if events[0].event.session_id.startswith("bad"):
                 # What the database refuses although nobody foresaw it.
-                await tx.execute("UPDATE whence.memories SET importance = 2 WHERE session_id = 's1'")
+                number = 2 if error is psycopg.errors.CheckViolation else "NaN"
+                await tx.execute("UPDATE whence.memories SET importance = %s::text::numeric(3, 2)", (number,))
             return events
 
         return await record_together(ledger, workspace_id, made)
@@ -388,13 +455,32 @@ async def test_a_session_that_cannot_be_closed_keeps_no_other_one_open(
     with pytest.raises(Unavailable):
         await later.sessions.close_due(workspace.workspace_id)
     closed = {s.session_id: s.closed_at is not None for s in (await later.sessions.page(ann.scope)).sessions}
-    assert closed == {"s1": False, "s2": True, "s3": True}
-    again = await later.memory.remember(ann, told("back again", "s1"))
+    assert [session for session, is_closed in closed.items() if is_closed] == ["s3", "s2", "s1"]
+    again = await later.memory.remember(ann, told("back again", "bad 1"))
     assert again.warnings == (
-        "the former session s1 is over and not closed yet: the session could not be closed; the log says why",
+        "the former session bad 1 is over and not closed yet: the session could not be closed; the log says why",
     )
     with pytest.raises(Unavailable):
-        await later.sessions.close(ann, "s1")
+        await later.sessions.close(ann, "bad 1")
+
+
+async def test_an_administrator_closes_for_every_user_though_one_cannot_be_closed(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for user in ("ann", "bob", "cid"):
+        await tell(later, workspace.user(user), "s1", "one thing")
+    close_stretch = Sessions.close_stretch
+
+    async def refused(self: Sessions, workspace_id: str, stretch: Stretch) -> SessionReport:
+        if stretch.owner == "bob":
+            raise Unavailable("not this one")
+        return await close_stretch(self, workspace_id, stretch)
+
+    monkeypatch.setattr(Sessions, "close_stretch", refused)
+    with pytest.raises(Unavailable, match="not this one"):
+        await later.sessions.close(workspace.admin, "s1")
+    found = (await later.sessions.page(workspace.admin.scope)).sessions
+    assert {s.user_id for s in found if s.closed_at is None} == {"bob"}
 
 
 async def test_a_close_that_is_repeated_gives_the_same_report(later: App, workspace: Workspace) -> None:

@@ -21,7 +21,7 @@ from whence.ledger import coalesce
 from whence.ledger.append import _ENCODED
 from whence.ledger.effects import Plain, Remembering, Told
 from whence.ledger.payloads import canonical
-from whence.memory import _SQL, MAX_HISTORY, PART_MEMORIES
+from whence.memory import _SQL, MAX_HISTORY, PART_MEMORIES, explaining
 from whence.memory.profiles import Profiles
 from whence.memory.rebuild import rebuild
 from whence.memory.writing import MAX_EMBEDDING_COMPONENTS, Document, unit_given, units_given
@@ -846,6 +846,22 @@ async def test_an_explanation_has_all_events_of_a_memory(app: App, workspace: Wo
         assert [one.position for one in events] == sorted(one.position for one in events)
         stored = await app.ledger.get(scope, events[-1].event_id)
         assert (stored.event_type, stored.parent_event_id) == ("memory.forgotten", tea.memory_id)
+
+
+async def test_an_explanation_has_what_ended_a_memory_however_often_it_was_told(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explaining, "MAX_EXPLAINED", 2)
+    ann = workspace.user("ann")
+    rome = [await app.memory.remember(ann, lives("Rome", valid_at=day(1))) for _ in range(5)]
+    oslo = await app.memory.remember(ann, lives("Oslo", valid_at=day(5)))
+    events = (await app.memory.explain(ann.scope, rome[0].memory_id)).events
+    assert [one.event_id for one in events] == [*(told.event_id for told in rome[:3]), oslo.event_id]
+    brew = [await app.memory.remember(ann, note(text, kind="procedural", key="brew")) for text in ("boil", "steep")]
+    await app.memory.forget(ann, brew[0].memory_id)
+    first, replaced, forgotten = (await app.memory.explain(ann.scope, brew[0].memory_id)).events
+    assert (first.event_id, replaced.event_id) == (brew[0].event_id, brew[1].event_id)
+    assert forgotten.event_type == "memory.forgotten"
 
 
 async def test_an_explanation_has_the_close_of_the_session_that_a_memory_ended_with(

@@ -83,6 +83,17 @@ def test_where_seed_000_is_realised_is_so() -> None:
             assert is_somewhere(name), name
 
 
+def test_where_seed_003_is_realised_is_so() -> None:
+    """Every tier, with tests that are there."""
+    rows = table("| tier of seed 003 | here |")
+    assert sorted({row["tier of seed 003"][0] for row in rows}) == ["1", "2", "3", "4"]
+    for row in rows:
+        named = re.findall(r"`([^`]+)`", row["in the tests"])
+        assert named, row
+        for name in named:
+            assert (ROOT / name).is_file(), name
+
+
 def is_somewhere(name: str) -> bool:
     files = [*(ROOT / "src/whence").rglob("*.py"), ROOT / "src/whence/db/schema.sql"]
     return any(re.search(rf"\b{name}\b", file.read_text()) for file in files)

@@ -10,7 +10,8 @@ from conftest import Workspace
 from whence.app import App
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
 from whence.memory import MAX_EPISODES, WARNED_EPISODES
-from whence.wire import Remember
+from whence.memory.rebuild import rebuild
+from whence.wire import Fact, Remember
 
 
 async def test_a_run_is_started_told_of_and_ended(app: App, workspace: Workspace) -> None:
@@ -117,14 +118,42 @@ async def test_episodes_of_a_run_are_of_its_agent_and_user_however_they_come(app
     run = await app.runs.start(ann, "gateway", "one")
     episode = Remember(agent="gateway", tier="persistent", kind="episodic", text="x", run_id=run.run_id)
     await app.memory.remember(ann, episode)
-    for wrong in (msgspec.structs.replace(episode, agent="other"), msgspec.structs.replace(episode, kind="semantic")):
-        with pytest.raises(InvalidInput, match="of its own agent and user"):
-            await app.memory.remember(ann, wrong)
+    with pytest.raises(InvalidInput, match="of its own agent and user"):
+        await app.memory.remember(ann, msgspec.structs.replace(episode, agent="other"))
     with pytest.raises(InvalidInput, match="of its own agent and user"):
         await app.memory.remember(workspace.admin, msgspec.structs.replace(episode, user_id="bob"))
     await app.runs.end(ann, run.run_id, "completed")
     with pytest.raises(InvalidInput, match="the run is completed"):
         await app.memory.remember(ann, episode)
+
+
+async def test_a_fact_says_which_run_taught_it_and_is_no_episode_of_it(
+    app: App, workspace: Workspace, owner: Connection
+) -> None:
+    ann, runs = workspace.user("ann"), [await app.runs.start(workspace.user("ann"), "gateway", "one") for _ in range(2)]
+    await app.runs.add_episode(ann, runs[0].run_id, "asked where Ann lives")
+    await app.runs.end(ann, runs[0].run_id, "completed")
+    fact = Fact("Ann", "lives in", "Rome", 0.5)
+    for run in runs:
+        done = await app.memory.remember(
+            ann,
+            Remember(
+                agent="gateway", tier="persistent", kind="semantic", text="Ann: Rome", fact=fact, run_id=run.run_id
+            ),
+        )
+    explained = await app.memory.explain(ann.scope, done.memory_id)
+    assert explained.memory.run_id == runs[0].run_id
+    assert [source.source for source in explained.sources] == [f"run:{run.run_id}" for run in runs]
+    assert explained.memory.fact is not None
+    assert explained.memory.fact.confidence == 0.75, "two runs do not know of each other"
+    stored = await app.ledger.get(ann.scope, done.event_id)
+    assert (stored.parent_event_id, stored.trace_id) == (runs[1].run_id, runs[1].run_id.hex)
+    assert [episode.text for episode in await app.runs.episodes(ann.scope, "gateway")] == ["asked where Ann lives"]
+    owner.execute("SET ROLE whence_workspace")
+    owner.execute(f"SET app.workspace_id = '{workspace.workspace_id}'")
+    assert owner.execute("SELECT episodes FROM whence.memory_counts").fetchall() == [(1,)]
+    report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert report.equal
 
 
 async def test_an_administrator_runs_an_agent_for_somebody(app: App, workspace: Workspace) -> None:

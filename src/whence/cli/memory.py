@@ -75,7 +75,9 @@ async def remember(  # noqa: PLR0913, PLR0917 (options of a command)
     kind: Annotated[Kind, typer.Option(help="What it is.")] = "semantic",
     session: Annotated[str | None, typer.Option(help="The session, for that tier.")] = None,
     interaction: Annotated[str | None, typer.Option(help="The thread, for that tier.")] = None,
-    run: Annotated[UUID | None, typer.Option(metavar="ID", help="The run that it is an episode of.")] = None,
+    run: Annotated[
+        UUID | None, typer.Option(metavar="ID", help="The run that it is an episode of, or that taught it.")
+    ] = None,
     world: Annotated[str | None, typer.Option(help="The world whose canon it must not repeat.")] = None,
     fact: Annotated[
         tuple[str, str, str] | None, typer.Option(metavar="SUBJECT PREDICATE OBJECT", help="The fact that it says.")

@@ -41,7 +41,7 @@ async def show(call: AsUser, run: RunId, limit: PageSize = 20) -> None:
     """One run, and the last of what happened in it."""
     scope = (await call.principal()).scope
     found = await call.app.runs.get(scope, run)
-    page = await call.app.memory.page(scope, Recall(), None, limit, run)
+    page = await call.app.memory.page(scope, Recall(kinds=("episodic",)), None, limit, run)
     if call.as_json:
         print_json({**msgspec.structs.asdict(found), "episodes": page.memories})
         return
@@ -58,7 +58,7 @@ async def show(call: AsUser, run: RunId, limit: PageSize = 20) -> None:
         print_plain("")
         print_memories(page.memories)
     if page.next is not None:
-        print_plain(f"more: whence memory list --run {run} --before {page.next}")
+        print_plain(f"more: whence memory list --run {run} --kind episodic --before {page.next}")
 
 
 @command(runs, "start")

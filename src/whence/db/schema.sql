@@ -242,7 +242,8 @@ BEGIN
       AND NOT whence.is_derived_from(in_workspace, m.memory_id, at_position);
     GET DIAGNOSTICS expired = ROW_COUNT;
 
-    SELECT coalesce(jsonb_object_agg(m.memory_id, d.value), '{}'), count(m.run_id) INTO gone, of_runs
+    SELECT coalesce(jsonb_object_agg(m.memory_id, d.value), '{}'),
+        count(m.run_id) FILTER (WHERE m.kind = 'episodic') INTO gone, of_runs
     FROM jsonb_array_elements(document->'dispose') d
     JOIN whence.memories m ON m.workspace_id = in_workspace AND m.memory_id = (d.value->>'memory_id')::uuid
     WHERE m.deleted_at IS NOT NULL AND m.stripped_at IS NULL AND NOT whence.is_held(in_workspace, m.memory_id)
@@ -804,7 +805,10 @@ BEGIN
         IF repeated.rule_id IS NOT NULL THEN
             RAISE EXCEPTION 'the % repeats rule % of world %', place, repeated.rule_id, NEW.world_id_context USING
                 ERRCODE = '23514', CONSTRAINT = 'memories_canon', COLUMN = place, TABLE = 'memories', SCHEMA = 'whence',
-                DETAIL = format('rule %s, %s alike', repeated.rule_id, round(repeated.alike::numeric, 2));
+                DETAIL = format('rule %s, %s alike', repeated.rule_id, round(repeated.alike::numeric, 2)) || CASE
+                    -- What was sent may say it in other words: it is the same fact, and so the row is looked at again.
+                    WHEN TG_OP = 'UPDATE' AND (NEW.body, NEW.fact_object) IS NOT DISTINCT FROM (OLD.body, OLD.fact_object)
+                    THEN ', in what is remembered already' ELSE '' END;
         END IF;
     END LOOP;
     RETURN NEW;
@@ -853,18 +857,19 @@ $$;
 
 ALTER FUNCTION whence.is_held(in_workspace text, id uuid) OWNER TO whence_owner;
 
-CREATE FUNCTION whence.is_own_word(in_workspace text, known uuid, source text, role text) RETURNS boolean
+CREATE FUNCTION whence.is_own_word(in_workspace text, known uuid[], source text, role text) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT known IS NOT NULL AND role <> 'told' AND (
-        source = known::text
+    SELECT CASE WHEN role = 'told' THEN false ELSE
+        source::uuid = ANY (known)
         OR EXISTS (SELECT FROM whence.memory_tellings t
-            WHERE t.workspace_id = in_workspace AND t.event_id = source::uuid AND t.memory_id = known)
+            WHERE t.workspace_id = in_workspace AND t.event_id = source::uuid AND t.memory_id = ANY (known))
         OR EXISTS (SELECT FROM whence.recall_hits h
-            WHERE h.workspace_id = in_workspace AND h.recall_id = source::uuid AND h.memory_id = known))
+            WHERE h.workspace_id = in_workspace AND h.recall_id = source::uuid AND h.memory_id = ANY (known))
+    END
 $$;
 
-ALTER FUNCTION whence.is_own_word(in_workspace text, known uuid, source text, role text) OWNER TO whence_owner;
+ALTER FUNCTION whence.is_own_word(in_workspace text, known uuid[], source text, role text) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.item_compares(one jsonb, sign text, other jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1242,7 +1247,8 @@ BEGIN
         INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
             confidence, told_at, byte_from, byte_to)
         SELECT in_workspace, coalesce(same, m.event_id), s->>'source', s->>'role', at_position, m.event_id, m.user_id,
-            m.said_by, CASE WHEN NOT whence.is_own_word(in_workspace, same, s->>'source', s->>'role') THEN m.confidence END,
+            m.said_by, CASE WHEN same IS NULL OR NOT whence.is_own_word(in_workspace, ARRAY[same], s->>'source', s->>'role')
+                THEN m.confidence END,
             m.recorded_at, (s->>'byte_from')::integer, (s->>'byte_to')::integer
         FROM jsonb_array_elements(m.sources) s
         WHERE s->>'role' <> 'told' OR NOT EXISTS (
@@ -1250,11 +1256,11 @@ BEGIN
             WHERE o.workspace_id = in_workspace AND o.memory_id = same AND o.teller = s->>'source'
         )
         ON CONFLICT DO NOTHING;
-        -- As many as say how sure they are of what they know by themselves.
-        SELECT count(*) INTO fresh FROM whence.memory_sources s
-        WHERE s.workspace_id = in_workspace AND s.memory_id = same AND s.event_id = m.event_id AND s.confidence IS NOT NULL;
     END IF;
     IF same IS NOT NULL THEN
+        -- Of its sources those that say how sure they are of what they know by themselves.
+        SELECT count(*) INTO fresh FROM whence.memory_sources s
+        WHERE s.workspace_id = in_workspace AND s.memory_id = same AND s.event_id = m.event_id AND s.confidence IS NOT NULL;
         INSERT INTO whence.memory_tellings (workspace_id, event_id, memory_id, position, user_id)
         SELECT in_workspace, m.event_id, same, at_position, o.user_id FROM whence.memories o
         WHERE o.workspace_id = in_workspace AND o.memory_id = same
@@ -1271,7 +1277,7 @@ BEGIN
         WHERE o.workspace_id = in_workspace AND o.memory_id = same;
         RETURN jsonb_build_object('place', m.place, 'memory_id', same, 'status', 'reinforced', 'superseded', '[]'::jsonb);
     END IF;
-    IF m.run_id IS NOT NULL THEN
+    IF m.run_id IS NOT NULL AND m.kind = 'episodic' THEN
         INSERT INTO whence.memory_counts AS c (workspace_id, episodes) VALUES (in_workspace, 1)
         ON CONFLICT (workspace_id) DO UPDATE SET episodes = c.episodes + 1
         RETURNING c.episodes INTO counted;
@@ -2804,7 +2810,7 @@ CREATE INDEX memories_by_age ON whence.memories USING btree (profile, kind, work
 
 CREATE INDEX memories_by_key ON whence.memories USING btree (conflict_key, workspace_id, owner, agent, valid_at) WHERE (conflict_key IS NOT NULL);
 
-CREATE INDEX memories_by_run ON whence.memories USING btree (agent, workspace_id, "position") WHERE (run_id IS NOT NULL);
+CREATE INDEX memories_by_run ON whence.memories USING btree (agent, workspace_id, "position") WHERE ((run_id IS NOT NULL) AND (kind = 'episodic'::text));
 
 CREATE INDEX memories_by_session ON whence.memories USING btree (session_id, workspace_id, "position") WHERE (session_id IS NOT NULL);
 

@@ -71,8 +71,7 @@ async def expired_workspaces(app: App) -> list[str]:
 
 
 async def close_sessions(app: App, workspace_id: str) -> None:
-    while await app.sessions.close_due(workspace_id) and not app.stopping.is_set():
-        pass
+    await app.sessions.close_due(workspace_id, app.stopping)
 
 
 async def idle_workspaces(app: App) -> list[str]:

@@ -23,7 +23,7 @@ class Telling(NamedTuple):
     is_persistent: bool
     valid_at: datetime
     sources: Sequence[str]
-    """Each with its role; as many as make a difference."""
+    """Each with its role; as many as make a difference, without those that know of a telling that says the same."""
 
 
 class Promotion(NamedTuple):
@@ -40,7 +40,8 @@ def promotions(tellings: Mapping[UUID, Sequence[Telling]]) -> list[Promotion]:
     for row, told in tellings.items():
         stands = _standing(told)
         ids = frozenset(each.memory_id for each in stands)
-        if row in ids and len(_independent(stands, ids)) >= CORROBORATED_SOURCES:
+        sources = {source for each in stands for source in each.sources}
+        if row in ids and len(sources) >= CORROBORATED_SOURCES:
             groups.setdefault(ids, ([], stands))[0].append(row)
     return [_promotion(rows, stands) for rows, stands in groups.values()]
 
@@ -54,12 +55,6 @@ def _standing(told: Sequence[Telling]) -> list[Telling]:
         if each.is_same
         and not any(other.position > each.position and other.valid_at >= each.valid_at for other in others)
     ]
-
-
-def _independent(stands: Sequence[Telling], ids: frozenset[UUID]) -> set[str]:
-    """A telling that was derived from another one knows of it."""
-    derived = {f"memory {each}" for each in ids} | {f"event {each}" for each in ids}
-    return {source for each in stands for source in each.sources} - derived
 
 
 def _promotion(rows: Sequence[UUID], stands: Sequence[Telling]) -> Promotion:

@@ -29,8 +29,8 @@ WHERE s.workspace_id = %(workspace_id)s AND s.owner = %(owner)s AND s.agent = %(
   AND s.session_id = %(session_id)s AND s.number = %(number)s;
 
 -- name: stretches_to_close
--- What has ended, and what has been idle for as long as it may be, the longest first.
-SELECT s.owner, s.agent, s.session_id, s.number FROM (
+-- What has ended, and what has been idle for as long as it may be, the longest first; past the one that is named.
+SELECT s.last_activity_at, s.owner, s.agent, s.session_id, s.number FROM (
     SELECT s.* FROM whence.sessions s
     WHERE s.workspace_id = %(workspace_id)s AND s.closed_at IS NULL AND s.ended_at IS NOT NULL
     UNION ALL
@@ -38,7 +38,9 @@ SELECT s.owner, s.agent, s.session_id, s.number FROM (
     WHERE s.workspace_id = %(workspace_id)s AND s.closed_at IS NULL AND s.ended_at IS NULL
       AND s.idle_until <= %(now)s::timestamptz AT TIME ZONE 'UTC'
 ) s
-ORDER BY s.last_activity_at LIMIT %(limit)s::bigint;
+WHERE %(active_at)s::timestamptz IS NULL OR (s.last_activity_at, s.owner, s.agent, s.session_id, s.number)
+    > (%(active_at)s::timestamptz, %(owner)s::text, %(agent)s::text, %(session_id)s::text, %(number)s::integer)
+ORDER BY s.last_activity_at, s.owner, s.agent, s.session_id, s.number LIMIT %(limit)s::bigint;
 
 -- name: workspaces_to_close
 -- Run as whence_worker.
@@ -61,32 +63,40 @@ SELECT m.memory_id, m.tier, m.kind, m.subject_id, whence.is_held(m.workspace_id,
 
 -- name: tellings
 -- Of each semantic row: what was told of the same thing by whom it is the memory of, in any session, and of a fact in any
--- tier, the last ones first; whether it says the same; and by which sources, as many as make a difference. What a close
--- has removed is there until it is disposed of, and counts; what somebody forgot does not.
+-- tier, the last ones first; whether it says the same; and by which sources that do not come from one that says the same,
+-- as many as make a difference. What a close has removed is there until it is disposed of, and counts; what somebody forgot
+-- does not.
 SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid_at, ARRAY(
     SELECT c.role || ' ' || c.source FROM whence.memory_all_sources c
-    WHERE c.workspace_id = %(workspace_id)s AND c.memory_id = o.memory_id LIMIT %(sources)s::bigint
+    WHERE c.workspace_id = %(workspace_id)s AND c.memory_id = o.memory_id
+      AND NOT whence.is_own_word(%(workspace_id)s, o.those, c.source, c.role)
+    LIMIT %(sources)s::bigint
 )
 FROM (SELECT m.* {rows_of_stretch}) m
 CROSS JOIN LATERAL (
-    SELECT o.memory_id, o.position, o.object_key IS NOT DISTINCT FROM m.object_key AS is_same,
-        o.tier = 'persistent' AS is_persistent, o.valid_at
+    SELECT o.*, array_agg(o.memory_id) FILTER (WHERE o.is_same) OVER () AS those
     FROM (
-        SELECT * FROM whence.memories o
-        WHERE o.conflict_key = m.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner
-          AND o.agent = m.agent AND o.kind = 'semantic'
-        UNION ALL
-        SELECT * FROM whence.memories o
-        WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
-          AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
-          AND o.tier <> 'persistent'
+        SELECT o.memory_id, o.position, o.object_key IS NOT DISTINCT FROM m.object_key AS is_same,
+            o.tier = 'persistent' AS is_persistent, o.valid_at
+        FROM (
+            SELECT * FROM whence.memories o
+            WHERE o.conflict_key = m.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner
+              AND o.agent = m.agent AND o.kind = 'semantic'
+            UNION ALL
+            SELECT * FROM whence.memories o
+            WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
+              AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
+              AND o.tier <> 'persistent'
+        ) o
+        WHERE o.invalid_at IS NULL AND o.stripped_at IS NULL AND (
+            o.deleted_at IS NULL OR o.archived_at IS NULL AND EXISTS (
+                SELECT FROM whence.sessions s
+                WHERE s.workspace_id = o.workspace_id AND s.owner = o.owner AND s.agent = o.agent
+                  AND s.session_id = o.session_id AND s.closed_at = o.deleted_at
+            )
+        )
+        ORDER BY o.position DESC LIMIT %(tellings)s::bigint
     ) o
-    WHERE o.invalid_at IS NULL AND o.stripped_at IS NULL AND (o.deleted_at IS NULL OR o.archived_at IS NULL AND EXISTS (
-        SELECT FROM whence.sessions s
-        WHERE s.workspace_id = o.workspace_id AND s.owner = o.owner AND s.agent = o.agent
-          AND s.session_id = o.session_id AND s.closed_at = o.deleted_at
-    ))
-    ORDER BY o.position DESC LIMIT %(tellings)s::bigint
 ) o
 WHERE m.kind = 'semantic';
 
@@ -94,19 +104,20 @@ WHERE m.kind = 'semantic';
 -- Which of these texts the guard of the canon would refuse in their worlds, by their places, and for which rule.
 SELECT r.place, r.rule_id FROM whence.canon_repeated(%(worlds)s::text[], %(texts)s::text[]) r;
 
--- name: becoming
--- For each of these documents that repeats a memory, that memory: what whence.memory_remember will find.
-SELECT r.event_id, o.memory_id
+-- name: known
+-- For each of these documents that repeats a memory, that memory and what it says: what whence.memory_remember will find,
+-- and have the guard of the canon look at again.
+SELECT r.event_id, o.memory_id, o.body, o.fact_object
 FROM jsonb_populate_recordset(NULL::whence.remembered, %(documents)s::jsonb) r
 CROSS JOIN LATERAL (
-    SELECT o.memory_id FROM whence.memories o
+    SELECT o.memory_id, o.body, o.fact_object FROM whence.memories o
     WHERE o.conflict_key = r.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = coalesce(r.user_id, '')
       AND o.agent = r.agent AND o.tier = r.tier AND o.kind = r.kind AND o.object_key = r.object_key
       AND o.archived_at IS NULL AND o.superseded_at IS NULL AND o.deleted_at IS NULL
       AND o.valid_at <= coalesce(r.valid_at, 'infinity')
       AND (o.invalid_at IS NULL OR o.invalid_at > coalesce(r.valid_at, 'infinity'))
     UNION ALL
-    SELECT o.memory_id FROM whence.memories o
+    SELECT o.memory_id, o.body, o.fact_object FROM whence.memories o
     WHERE r.conflict_key IS NULL AND o.body_hash = decode(r.body_hash, 'hex') AND o.workspace_id = %(workspace_id)s
       AND o.owner = coalesce(r.user_id, '') AND o.agent = r.agent AND o.tier = r.tier AND o.anchor = ''
       AND o.kind = r.kind AND o.kind <> 'episodic' AND o.conflict_key IS NULL AND o.archived_at IS NULL

@@ -14,7 +14,6 @@ from uuid import UUID
 
 import msgspec
 import psycopg
-import structlog
 
 from whence.clock import Clock
 from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
@@ -28,6 +27,7 @@ from whence.ledger.events import MAX_POSITION
 from whence.ledger.heads import head_of
 from whence.lifecycle.corroboration import CORROBORATED_SOURCES, MAX_TELLINGS, Promotion, Telling, promotions
 from whence.lifecycle.patterns import MAX_SESSIONS, MAX_STEPS, Routine, Step, routines
+from whence.logs import tell_failure
 from whence.memory import Memory
 from whence.memory.own import check_limit, check_names
 from whence.memory.profiles import Profile
@@ -44,13 +44,11 @@ from whence.wire import (
     SessionRow,
 )
 
-log = structlog.get_logger()
-
 MAX_PAGE_SESSIONS = 500
 MAX_CLOSED_ROWS = 50_000
 """Of one stretch: the first ones, which its report lists."""
-CLOSES_A_TURN = 20
-"""Of one workspace, before others have their turn."""
+DUE_A_PAGE = 500
+"""Sessions of one workspace that are to be closed, read at a time."""
 CLOSE_ATTEMPTS = 3
 """Of one that meets an erasure of whom it is about."""
 SUMMARY_TEXTS = 5
@@ -86,6 +84,14 @@ class _Kept(NamedTuple):
     draft: Draft
     own: OwnEvent
     found: Promotion | Routine
+
+
+class _Known(NamedTuple):
+    """What is remembered already of what outlives the session."""
+
+    memory_id: UUID
+    body: str
+    fact_object: str | None
 
 
 class _Plan(NamedTuple):
@@ -125,12 +131,13 @@ class Sessions:
         async with self._database.transaction(principal.scope) as tx:
             rows = await (await tx.execute(_SQL["stretches_named"], values, binary=True)).fetchall()
         found = _wanted([(row[0], Session(*row[1:])) for row in rows])  # pyright: ignore[reportCallIssue]
-        if not found:
+        stretches = [Stretch(owner, s.agent, s.session_id, s.number) for owner, s in found]
+        reports, failed = await self._close_each(principal.workspace_id, stretches)
+        if failed is not None:
+            raise failed
+        if not reports:
             raise NotFound("there is no such session")
-        return [
-            await self.close_stretch(principal.workspace_id, Stretch(owner, s.agent, s.session_id, s.number))
-            for owner, s in found
-        ]
+        return reports
 
     async def due(self) -> list[str]:
         """The workspaces that have sessions to close."""
@@ -138,27 +145,48 @@ class Sessions:
             rows = await (await tx.execute(_SQL["workspaces_to_close"], {"now": self._clock()})).fetchall()
         return [row[0] for row in rows]
 
-    async def close_due(self, workspace_id: str) -> int:
-        """Closes sessions that are over; returns how many there were, a few at a time."""
-        values = {"workspace_id": workspace_id, "now": self._clock(), "limit": CLOSES_A_TURN}
-        async with self._database.transaction(Scope(workspace_id)) as tx:
-            rows = await (await tx.execute(_SQL["stretches_to_close"], values)).fetchall()
-        failed: WhenceError | None = None
-        for row in rows:
+    async def close_due(self, workspace_id: str, stopping: asyncio.Event | None = None) -> int:
+        """Closes sessions that are over, the longest idle first, until it is told to stop; returns how many."""
+        active_at, last, now = None, Stretch("", "", "", 0), self._clock()
+        count, failed = 0, None
+        while stopping is None or not stopping.is_set():
+            values = {
+                "workspace_id": workspace_id,
+                "now": now,
+                "active_at": active_at,
+                **last._asdict(),
+                "limit": DUE_A_PAGE,
+            }
+            async with self._database.transaction(Scope(workspace_id)) as tx:
+                rows = await (await tx.execute(_SQL["stretches_to_close"], values)).fetchall()
+            if not rows:
+                break
+            active_at, last = rows[-1][0], Stretch(*rows[-1][1:])
+            reports, error = await self._close_each(workspace_id, [Stretch(*row[1:]) for row in rows], stopping)
+            count, failed = count + len(reports), failed or error
+        if failed is not None:
+            raise failed
+        return count
+
+    async def _close_ended(self, workspace_id: str, ended: dict[str, Any]) -> None:
+        await self.close_stretch(workspace_id, msgspec.convert(tuple(ended[name] for name in Stretch._fields), Stretch))
+
+    async def _close_each(
+        self, workspace_id: str, stretches: list[Stretch], stopping: asyncio.Event | None = None
+    ) -> tuple[list[SessionReport], WhenceError | None]:
+        """One that cannot be closed keeps no other open: the first failure is for the caller to raise, after all."""
+        reports, failed = list[SessionReport](), None
+        for stretch in stretches:
+            if stopping is not None and stopping.is_set():
+                break
             try:
-                await self.close_stretch(workspace_id, Stretch(*row))
+                reports.append(await self.close_stretch(workspace_id, stretch))
             except NotFound:
                 # Whose it was may have been erased since.
                 continue
             except WhenceError as error:
-                # One that cannot be closed does not keep the others open.
                 failed = failed or error
-        if failed is not None:
-            raise failed
-        return len(rows)
-
-    async def _close_ended(self, workspace_id: str, ended: dict[str, Any]) -> None:
-        await self.close_stretch(workspace_id, msgspec.convert(tuple(ended[name] for name in Stretch._fields), Stretch))
+        return reports, failed
 
     # --- one close --------------------------------------------------------------------------------------------------
 
@@ -169,12 +197,12 @@ class Sessions:
                 return await self._report(workspace_id, stretch)
             try:
                 return await self._close(workspace_id, stretch, plan)
-            except psycopg.IntegrityError as error:
+            except psycopg.Error as error:
                 refused_by = error.diag.constraint_name
                 if refused_by == "sessions_closed_once":
                     return await self._report(workspace_id, stretch)
                 if refused_by != "payloads_subject_key":
-                    log.error("a session could not be closed", refused_by=refused_by, exc_info=error)
+                    tell_failure("close of a session", error, workspace=workspace_id, refused_by=refused_by)
                     raise Unavailable("the session could not be closed; the log says why") from error
         raise Conflict("whom the session is about is being erased; close it again")
 
@@ -185,14 +213,15 @@ class Sessions:
             # It may have been erased since, with whom it was of.
             await self._session(tx, workspace_id, stretch)
             rows = await self._rows(tx, workspace_id, stretch, plan.session, plan.until)
-            kept, repeats = await self._guarded(tx, await self._still_kept(tx, workspace_id, stretch, plan))
-            became = await self._becoming(tx, workspace_id, kept)
+            kept = await self._still_kept(tx, workspace_id, stretch, plan)
+            known = await self._known(tx, workspace_id, kept)
+            kept, repeats = await self._guarded(tx, kept, known)
             summary = await self._summary(tx, workspace_id, plan, rows)
             report = _report(
                 plan,
                 stretch,
                 [(row, repeats.get(row.memory_id)) for row in rows],
-                [(became[each.own.event.event_id], each.found) for each in kept],
+                [(_became(each, known), each.found) for each in kept],
                 self._clock(),
                 summary,
             )
@@ -269,37 +298,39 @@ class Sessions:
             )
         ]
 
-    async def _guarded(self, tx: Tx, kept: list[_Kept]) -> tuple[list[_Kept], dict[UUID, str]]:
-        """Without what repeats a rule that its world has by now; and the rows that do, each with its rule. Nothing is
-        appended meanwhile, so the guard has nothing to refuse."""
+    async def _guarded(
+        self, tx: Tx, kept: list[_Kept], known: dict[UUID, _Known]
+    ) -> tuple[list[_Kept], dict[UUID, str]]:
+        """Without what repeats a rule that its world has by now, or would become a part of what does; and the rows that
+        do, each with its rule. Nothing is appended meanwhile, so the guard has nothing to refuse."""
         asked = [
             (each.draft.event_id, each.draft.request.world_id_context, text)
             for each in kept
             if each.draft.request.world_id_context is not None
-            for text in _texts(each.draft)
+            for text in _texts(each.draft, known.get(each.draft.event_id))
         ]
         if not asked:
             return kept, {}
         values = {"worlds": [world for _, world, _ in asked], "texts": [text for _, _, text in asked]}
         rows: list[Any] = await (await tx.execute(_SQL["canon_repeated"], values)).fetchall()
         rules: dict[UUID, str] = {asked[place - 1][0]: rule_id for place, rule_id in rows}
-        refused = [each for each in kept if each.draft.event_id in rules]
         return (
-            [each for each in kept if each not in refused],
+            [each for each in kept if each.draft.event_id not in rules],
             {
                 row: rules[each.draft.event_id]
-                for each in refused
-                if isinstance(each.found, Promotion)
+                for each in kept
+                if each.draft.event_id in rules and isinstance(each.found, Promotion)
                 for row in each.found.rows
             },
         )
 
-    async def _becoming(self, tx: Tx, workspace_id: str, kept: Sequence[_Kept]) -> dict[UUID, UUID]:
-        """The memory that each of them makes, or becomes a part of. Nothing is appended meanwhile, so it stays so."""
-        became = {each.own.event.event_id: each.own.event.event_id for each in kept}
+    async def _known(self, tx: Tx, workspace_id: str, kept: Sequence[_Kept]) -> dict[UUID, _Known]:
+        """The memory that each becomes a part of, by the id of its event; those that make one of their own have none.
+        Nothing is appended meanwhile, so it stays so."""
         documents = b",".join(each.own.effect.document for each in kept if each.own.effect is not None)
         values = {"workspace_id": workspace_id, "documents": f"[{documents.decode()}]"}
-        return became | dict(await (await tx.execute(_SQL["becoming"], values)).fetchall())
+        rows = await (await tx.execute(_SQL["known"], values)).fetchall()
+        return {event_id: _Known(*known) for event_id, *known in rows}
 
     async def _episodes(
         self, tx: Tx, workspace_id: str, stretch: Stretch, subject: str, positions: tuple[int, int]
@@ -443,9 +474,17 @@ def _promoted(stretch: Stretch, row: tuple[Any, ...], agreed: Promotion) -> Reme
     )
 
 
-def _texts(drafted: Draft) -> list[str]:
-    """What the guard of the canon reads of it."""
-    return [drafted.text, *([] if drafted.fact is None else [drafted.fact.object])]
+def _became(kept: _Kept, known: dict[UUID, _Known]) -> UUID:
+    """The memory that it makes, or becomes a part of."""
+    memory = known.get(kept.draft.event_id)
+    return kept.draft.event_id if memory is None else memory.memory_id
+
+
+def _texts(drafted: Draft, known: _Known | None) -> list[str]:
+    """What the guard of the canon reads when it is told."""
+    told = (drafted.text, drafted.fact and drafted.fact.object)
+    there = () if known is None else (known.body, known.fact_object)
+    return [text for text in (*told, *there) if text is not None]
 
 
 def _pointers(found: Promotion | Routine) -> list[UUID]:

@@ -12,7 +12,8 @@ from whence.memory.writing import document_of
 from whence.wire import Explanation, MemoryEvent, MemoryRecall, MemorySource, StoredEvent, StoredMemory
 
 MAX_EXPLAINED = 1_000
-"""Events, sources, and recalls, of one memory in its explanation: the first events and sources, the last recalls."""
+"""Events that told one memory, its sources, and feedback on it, the first of each, and its recalls, the last of them.
+What ended it is always there."""
 
 _SQL = load("whence.memory")
 
@@ -60,7 +61,7 @@ async def explanation(ledger: Ledger, scope: Scope, memory: StoredMemory, found:
     return Explanation(
         memory,
         _in_a_sentence(memory, found.sources),
-        sorted([*found.events, *judged], key=lambda event: event.position)[:MAX_EXPLAINED],
+        sorted([*found.events, *judged], key=lambda event: event.position),
         found.sources,
         found.superseded,
         found.recalls,

@@ -111,7 +111,7 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) 
 -- name: episodes_of_agent
 -- The last ones of all its runs, the newest first.
 SELECT {memory} FROM whence.memories m
-WHERE m.workspace_id = %(workspace_id)s AND m.agent = %(agent)s AND m.run_id IS NOT NULL AND {seen}
+WHERE m.workspace_id = %(workspace_id)s AND m.agent = %(agent)s AND m.run_id IS NOT NULL AND m.kind = 'episodic' AND {seen}
   AND m.deleted_at IS NULL AND m.archived_at IS NULL
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
@@ -191,15 +191,17 @@ CROSS JOIN LATERAL (
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]);
 
 -- name: events_of
--- What happened to a memory, as far as it may be seen.
+-- What happened to a memory, as far as it may be seen: those that told it, the first ones, and what ended it.
 SELECT e.event_id, e.event_type, e.global_position, e.recorded_at, e.user_id
 FROM whence.memories m
 CROSS JOIN LATERAL (
-    SELECT e.* FROM whence.events e WHERE e.workspace_id = m.workspace_id AND e.event_id = m.memory_id
+    SELECT e.* FROM whence.events e
+    WHERE e.workspace_id = m.workspace_id AND e.event_id IN (m.memory_id, m.superseded_by, m.invalidated_by)
     UNION ALL
-    SELECT e.* FROM whence.memory_tellings t
+    (SELECT e.* FROM whence.memory_tellings t
     JOIN whence.events e ON e.workspace_id = t.workspace_id AND e.event_id = t.event_id
     WHERE t.workspace_id = m.workspace_id AND t.memory_id = m.memory_id AND t.event_id <> m.memory_id
+    ORDER BY t.position LIMIT %(limit)s::bigint)
     UNION ALL
     SELECT e.* FROM whence.events e
     WHERE e.workspace_id = m.workspace_id AND e.parent_event_id = m.memory_id AND e.event_type = 'memory.forgotten'
@@ -209,14 +211,21 @@ CROSS JOIN LATERAL (
     WHERE s.workspace_id = m.workspace_id AND s.owner = m.owner AND s.agent = m.agent AND s.session_id = m.session_id
       AND s.closed_at IN (m.archived_at, m.deleted_at)
     UNION ALL
-    -- A few a night.
+    -- What timers have ended, of which there are a few an hour. Their events name memories in payloads, so they are known
+    -- by the moment, which is that of the group that they were stored in.
     SELECT e.* FROM whence.events e
-    WHERE e.workspace_id = m.workspace_id AND e.event_type = 'system.retention_applied'
+    WHERE coalesce(m.deleted_at, m.stripped_at) IS NOT NULL
+      AND e.workspace_id = m.workspace_id AND e.event_type = 'system.retention_applied'
       AND e.global_position > m.position AND e.recorded_at IN (m.deleted_at, m.stripped_at)
+      AND NOT EXISTS (
+        SELECT FROM whence.events f
+        WHERE f.workspace_id = m.workspace_id AND f.parent_event_id = m.memory_id AND f.event_type = 'memory.forgotten'
+          AND f.recorded_at = e.recorded_at
+    )
 ) e
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s
   AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
-ORDER BY e.global_position LIMIT %(limit)s::bigint;
+ORDER BY e.global_position;
 
 -- name: feedback_on
 SELECT e.event_id, e.event_type, e.global_position, e.recorded_at, e.user_id FROM whence.events e

@@ -39,7 +39,10 @@ BEGIN
         IF repeated.rule_id IS NOT NULL THEN
             RAISE EXCEPTION 'the % repeats rule % of world %', place, repeated.rule_id, NEW.world_id_context USING
                 ERRCODE = '23514', CONSTRAINT = 'memories_canon', COLUMN = place, TABLE = 'memories', SCHEMA = 'whence',
-                DETAIL = format('rule %s, %s alike', repeated.rule_id, round(repeated.alike::numeric, 2));
+                DETAIL = format('rule %s, %s alike', repeated.rule_id, round(repeated.alike::numeric, 2)) || CASE
+                    -- What was sent may say it in other words: it is the same fact, and so the row is looked at again.
+                    WHEN TG_OP = 'UPDATE' AND (NEW.body, NEW.fact_object) IS NOT DISTINCT FROM (OLD.body, OLD.fact_object)
+                    THEN ', in what is remembered already' ELSE '' END;
         END IF;
     END LOOP;
     RETURN NEW;

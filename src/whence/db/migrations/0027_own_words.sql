@@ -1,16 +1,17 @@
--- Whether a source of what is told again is that memory itself, an event that told it, or a recall that found it. What
--- somebody has from there is no second opinion.
-CREATE FUNCTION whence.is_own_word(in_workspace text, known uuid, source text, role text) RETURNS boolean
+-- Whether a source of what is told again is one of the memories that say so, an event that told one, or a recall that
+-- found one. What somebody has from there is no second opinion.
+CREATE FUNCTION whence.is_own_word(in_workspace text, known uuid[], source text, role text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT known IS NOT NULL AND role <> 'told' AND (
-        source = known::text
+    SELECT CASE WHEN role = 'told' THEN false ELSE
+        source::uuid = ANY (known)
         OR EXISTS (SELECT FROM whence.memory_tellings t
-            WHERE t.workspace_id = in_workspace AND t.event_id = source::uuid AND t.memory_id = known)
+            WHERE t.workspace_id = in_workspace AND t.event_id = source::uuid AND t.memory_id = ANY (known))
         OR EXISTS (SELECT FROM whence.recall_hits h
-            WHERE h.workspace_id = in_workspace AND h.recall_id = source::uuid AND h.memory_id = known))
+            WHERE h.workspace_id = in_workspace AND h.recall_id = source::uuid AND h.memory_id = ANY (known))
+    END
 $$;
 
--- As before, but what a memory is told again from itself does not make it surer.
+-- As before, but what a memory is told again from itself does not make it surer, and what a run teaches is no episode.
 CREATE OR REPLACE FUNCTION whence.memory_remember_text(in_workspace text, m whence.remembered, at_position bigint) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -97,7 +98,8 @@ BEGIN
         INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
             confidence, told_at, byte_from, byte_to)
         SELECT in_workspace, coalesce(same, m.event_id), s->>'source', s->>'role', at_position, m.event_id, m.user_id,
-            m.said_by, CASE WHEN NOT whence.is_own_word(in_workspace, same, s->>'source', s->>'role') THEN m.confidence END,
+            m.said_by, CASE WHEN same IS NULL OR NOT whence.is_own_word(in_workspace, ARRAY[same], s->>'source', s->>'role')
+                THEN m.confidence END,
             m.recorded_at, (s->>'byte_from')::integer, (s->>'byte_to')::integer
         FROM jsonb_array_elements(m.sources) s
         WHERE s->>'role' <> 'told' OR NOT EXISTS (
@@ -105,11 +107,11 @@ BEGIN
             WHERE o.workspace_id = in_workspace AND o.memory_id = same AND o.teller = s->>'source'
         )
         ON CONFLICT DO NOTHING;
-        -- As many as say how sure they are of what they know by themselves.
-        SELECT count(*) INTO fresh FROM whence.memory_sources s
-        WHERE s.workspace_id = in_workspace AND s.memory_id = same AND s.event_id = m.event_id AND s.confidence IS NOT NULL;
     END IF;
     IF same IS NOT NULL THEN
+        -- Of its sources those that say how sure they are of what they know by themselves.
+        SELECT count(*) INTO fresh FROM whence.memory_sources s
+        WHERE s.workspace_id = in_workspace AND s.memory_id = same AND s.event_id = m.event_id AND s.confidence IS NOT NULL;
         INSERT INTO whence.memory_tellings (workspace_id, event_id, memory_id, position, user_id)
         SELECT in_workspace, m.event_id, same, at_position, o.user_id FROM whence.memories o
         WHERE o.workspace_id = in_workspace AND o.memory_id = same
@@ -126,7 +128,7 @@ BEGIN
         WHERE o.workspace_id = in_workspace AND o.memory_id = same;
         RETURN jsonb_build_object('place', m.place, 'memory_id', same, 'status', 'reinforced', 'superseded', '[]'::jsonb);
     END IF;
-    IF m.run_id IS NOT NULL THEN
+    IF m.run_id IS NOT NULL AND m.kind = 'episodic' THEN
         INSERT INTO whence.memory_counts AS c (workspace_id, episodes) VALUES (in_workspace, 1)
         ON CONFLICT (workspace_id) DO UPDATE SET episodes = c.episodes + 1
         RETURNING c.episodes INTO counted;
