@@ -114,6 +114,7 @@ async def open_app(
     """
     profiles = Profiles(settings.profiles, settings.agents)
     policies = Policies(settings.retention)
+    policies.check(profiles)
     # The graph is compared by digests, so its vectors must be equal on every machine: it keeps the built-in embedder.
     built_in = WordLlamaEmbedder()
     embedder = make_embedder(settings, built_in)

@@ -234,6 +234,10 @@ def test_doctor_finds_nothing_wrong_and_changes_nothing(folder: Path, tmp_path: 
         assert not (folder / "keys" / "kek.key").exists()
     finally:
         (folder / "kept").rename(folder / "keys" / "kek.key")
+    (tmp_path / "whence.toml").write_text("[retention.memory.episods]\nactive_days = 3\n")
+    strange = whence("doctor", "--data-dir", tmp_path)
+    assert strange.returncode == 1
+    assert "setting retention.memory.episods: nothing is of this class" in " ".join(strange.stdout.split())
     os.chmod(folder / "keys" / "kek.key", 0o644)
     try:
         assert "chmod 600" in whence("doctor", "--data-dir", folder).stdout.replace("\n", " ")

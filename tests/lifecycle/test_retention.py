@@ -388,6 +388,25 @@ def test_a_policy_that_must_not_be_is_refused_by_name(own: dict[str, dict[str, d
         Policies(own)
 
 
+def test_a_class_that_a_profile_and_the_policies_do_not_share_is_refused_by_name() -> None:
+    def profiles(content_class: str) -> Profiles:
+        given = {"cells": {"persistent": {"semantic": "dominant"}}, "retention": {"semantic": content_class}}
+        return Profiles({"support": given}, {})
+
+    with pytest.raises(
+        SetupError, match=r"profiles\.support\.retention\.semantic: .* class decay-exemt; known: decay-ex"
+    ):
+        Policies({}).check(profiles("decay-exemt"))
+    own = Policies({"memory": {"secret": {"active_days": 1}, "episodes": {"active_days": 9}}})
+    own.check(profiles("secret"))
+    with pytest.raises(
+        SetupError, match=r"retention\.memory\.secret: nothing is of this class; .*: decay-exempt, default,"
+    ):
+        own.check(profiles("default"))
+    with pytest.raises(SetupError, match=r"retention\.conversation\.secret: .* something is of: default$"):
+        Policies({"conversation": {"secret": {}}}).check(profiles("default"))
+
+
 def test_policies_have_the_documented_defaults_and_change_by_field() -> None:
     policies = Policies({"memory": {"episodes": {"grace_days": 7}, "secret": {"active_days": 1}}})
     episodes = policies.of("memory", "episodes")

@@ -774,6 +774,8 @@ async def test_what_is_told_again_from_itself_makes_nobody_surer(app: App, works
     await app.ledger.append(workspace.admin, [said])
     both = lives("Rome", confidence=0.5, derived_from=(said.event_id, recalled.recall_id))
     await app.memory.remember(ann, both)
+    explained = await app.memory.explain(ann.scope, fact.memory_id)
+    assert explained.summary.endswith("drawn from 4 sources, 3 of which had it from here; told 5 times.")
     for asked in ({}, {"known_at": app.clock()}):
         [kept] = await current(app, workspace, **asked)
         assert kept.fact is not None

@@ -29,7 +29,7 @@ def test_a_sound_profile_is_loaded(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "field", "message"),
     [
-        ({"cells": CELLS}, "episodes", "no persistent/episodic cell; there is one in session"),
+        ({**SOUND, "episodes": "persistent"}, "episodes", "no persistent/episodic cell; there is one in session"),
         ({**SOUND, "episodes": "interaction"}, "episodes", "no interaction/episodic cell; there is one in session"),
         ({**FACTS_ONLY, "episodes": "persistent"}, "episodes", "no persistent/episodic cell"),
         ({**SOUND, "episodes": "forever"}, "episodes", "must be one of interaction, session, persistent"),
@@ -63,6 +63,13 @@ def test_what_makes_no_sense_is_told_by_profile_and_field(given: dict[str, Any],
         Profiles({"support": given}, {})
     assert refused.value.detail.startswith(f"setting profiles.support.{field}: ")
     assert message in refused.value.detail
+
+
+@pytest.mark.parametrize("tiers", [["session"], ["interaction", "session"], ["persistent", "interaction"]])
+def test_episodes_go_to_the_most_durable_tier_that_has_any(tiers: list[str]) -> None:
+    cells = {tier: {"episodic": "dominant"} for tier in tiers}
+    profile = Profiles({"support": {"cells": {"persistent": {"semantic": "permitted"}, **cells}}}, {}).named("support")
+    assert profile.episodes == ("persistent" if "persistent" in tiers else "session")
 
 
 def test_an_unknown_or_missing_field_is_told_with_its_profile() -> None:

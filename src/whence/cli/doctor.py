@@ -21,6 +21,8 @@ from whence.cli.terminal import print_json
 from whence.db import embedded
 from whence.db.migrate import MINIMUM_SERVER_VERSION, pending, reason
 from whence.errors import SetupError
+from whence.lifecycle.policies import Policies
+from whence.memory.profiles import Profiles
 from whence.models import make_embedder, make_reranker
 from whence.models.embedder import WordLlamaEmbedder
 from whence.settings import Settings, load_settings
@@ -58,6 +60,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_data_dir(settings),
         *(_served(settings) if settings.database_url else _embedded(settings)),
         *_keys(settings),
+        _rules(settings),
         _embedder(settings),
         _reranker(settings),
     ]
@@ -137,6 +140,15 @@ def _keys(settings: Settings) -> Iterator[Finding]:
     yield _private("key file", path)
     if admin_key_file(settings).exists():
         yield _private("admin key", admin_key_file(settings))
+
+
+def _rules(settings: Settings) -> Finding:
+    try:
+        profiles = Profiles(settings.profiles, settings.agents)
+        Policies(settings.retention).check(profiles)
+    except SetupError as error:
+        return Finding(False, "profiles, retention", error.detail)
+    return Finding(True, "profiles, retention", ", ".join(profiles.names))
 
 
 def _embedder(settings: Settings) -> Finding:

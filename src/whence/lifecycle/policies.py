@@ -1,7 +1,7 @@
 """Policies: how long what is kept, and what becomes of it then. Policies are data, by entity and content class."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Annotated, Any, Final, get_args
 
@@ -42,11 +42,28 @@ class Policies:
         """`own` are the user's, by entity and class; what one of them leaves out is as in the policy it changes."""
         text = (resources.files("whence.lifecycle") / "policies.toml").read_text("utf-8")
         built_in: dict[str, dict[str, Any]] = tomllib.loads(text)
+        self._own = {(entity, name) for entity, classes in own.items() for name in classes}
         self._policies = {
             (entity, name): _read(entity, name, built_in[entity].get(name, built_in[entity][DEFAULT_CLASS]), given)
             for entity, classes in _joined(built_in, own).items()
             for name, given in classes.items()
         }
+
+    def check(self, profiles: Profiles) -> None:
+        """Raises SetupError where profiles and policies miss each other: a class may have any name that both know."""
+        known = {name for entity, name in self._policies if entity in get_args(MemoryEntity)}
+        named = {DEFAULT_CLASS}
+        for profile in profiles.names:
+            for kind, name in profiles.named(profile).retention.items():
+                named.add(name)
+                if name not in known:
+                    where = f"setting profiles.{profile}.retention.{kind}"
+                    raise SetupError(f"{where}: there is no policy for the class {name}; known: {_listed(known)}")
+        for entity, name in sorted(self._own):
+            meant = named if entity in get_args(MemoryEntity) else {DEFAULT_CLASS}
+            if name not in meant:
+                where = f"setting retention.{entity}.{name}"
+                raise SetupError(f"{where}: nothing is of this class; classes that something is of: {_listed(meant)}")
 
     def of(self, entity: Entity, content_class: str) -> Policy:
         """Of the class, else of what has none of its own."""
@@ -61,6 +78,10 @@ class Policies:
             for kind in KINDS
             for content_class in [class_of(profiles, profile, kind)]
         ]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def class_of(profiles: Profiles, profile: str, kind: Kind) -> str:

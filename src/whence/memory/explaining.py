@@ -107,6 +107,8 @@ def _in_a_sentence(memory: StoredMemory, sources: list[MemorySource]) -> str:
     until = f" until {memory.invalid_at:%Y-%m-%d %H:%M} UTC" if memory.invalid_at else ""
     derived = [source for source in sources if source.role != "told"]
     drawn = f", drawn from {len(derived)} {'source' if len(derived) == 1 else 'sources'}" if derived else ""
+    if own := sum(source.confidence is None for source in derived if memory.fact is not None):
+        drawn += f", {own} of which had it from here"
     again = f"; told {memory.told_count} times" if memory.told_count > 1 else ""
     gone = "; forgotten" if memory.deleted_at else "; superseded" if memory.superseded_at else ""
     return f"{said} {since}{until}{drawn}{again}{gone}."

@@ -42,7 +42,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     canon: Literal["none", "primary", "backstop"] = "none"
     """Whether there are rules that memory must not restate, and whether the guard is the first defence or the last."""
     episodes: Tier = "persistent"
-    """Where the episodes of a run go."""
+    """Where the episodes of a run go; where a profile does not say, to the most durable tier that has any."""
     idle_days: int = 30
     """After so many days without activity a session ends."""
     sanitise: dict[Category, Rule] = {}
@@ -92,6 +92,9 @@ def _read(name: str, given: Any) -> Profile:
         profile = msgspec.convert(given, Profile)
     except msgspec.ValidationError as error:
         raise SetupError(_misfit(name, given, error)) from None
+    if "episodes" not in given:
+        durable = [tier for tier in reversed(get_args(Tier)) if "episodic" in profile.cells.get(tier, {})]
+        profile = msgspec.structs.replace(profile, episodes=next(iter(durable), profile.episodes))
     wrong = [f"setting profiles.{name}.{field}: {message}" for field, message in _problems(profile, given)]
     if wrong:
         raise SetupError("; ".join(wrong))
@@ -139,7 +142,8 @@ def _problems(profile: Profile, given: Mapping[str, Any]) -> Iterator[tuple[str,
     for tier, cells in profile.cells.items():
         if not cells:
             yield f"cells.{tier}", "has no kind; leave the tier out"
-    yield from _episode_problems(profile, "episodes" in given)
+    if "episodes" in given:
+        yield from _episode_problems(profile)
     by_kind = {"conflict": given.get("conflict", {}), "promotion": profile.promotion, "retention": profile.retention}
     for field, rules in by_kind.items():
         for kind in sorted(rules.keys() - kinds):
@@ -165,9 +169,8 @@ def _rule_problems(profile: Profile) -> Iterator[tuple[str, str]]:
             yield f"retention.{kind}", "must not be blank"
 
 
-def _episode_problems(profile: Profile, given: bool) -> Iterator[tuple[str, str]]:
-    """A profile without episodic memory may leave the tier of episodes out."""
+def _episode_problems(profile: Profile) -> Iterator[tuple[str, str]]:
     tiers = [tier for tier, cells in profile.cells.items() if "episodic" in cells]
-    if profile.episodes not in tiers and (tiers or given):
+    if profile.episodes not in tiers:
         known = f"; there is one in {', '.join(tiers)}" if tiers else ""
         yield "episodes", f"the grid has no {profile.episodes}/episodic cell{known}"
