@@ -51,6 +51,9 @@ def test_something_is_remembered_and_explains_itself(where: tuple[str | Path, ..
     assert lines[0] == "never ask"
     assert lines[1].startswith("admin told gateway on ")
     assert f"in place of memory {answer['superseded'][0]}" in told.stdout
+    before = whence("explain", answer["superseded"][0], *where).stdout
+    assert f"replaced by memory {answer['memory_id']}" in before
+    assert "told again" not in before
 
 
 def test_an_explanation_says_what_became_of_a_memory(where: tuple[str | Path, ...]) -> None:

@@ -191,7 +191,7 @@ def _tell(console: Console, told: Explanation) -> None:
     ended = memory.invalidated_by or memory.superseded_by
     if ended is not None:
         console.print(f"  replaced by memory {ended}", style="yellow")
-    named = {memory.memory_id, *(source.event_id for source in told.sources)}
+    named = {memory.memory_id, ended, *(source.event_id for source in told.sources)}
     for happened in told.events:
         if happened.event_id not in named:
             console.print(shown(f"  {_happened(happened)}"), markup=False)
