@@ -658,6 +658,8 @@ class SessionRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of what was promoted: the memory that outlives the session."""
     repeats: str | None = None
     """Of what would have been: the rule of its world that it repeats."""
+    refused: str | None = None
+    """The same: why its profile does not let it, which is another by now."""
 
 
 class SessionRoutine(msgspec.Struct, frozen=True):
@@ -710,6 +712,8 @@ class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where in the source it is said, as UTF-8."""
     quote: str | None = None
     """What is said there, where the source is a memory that is still there."""
+    is_own: bool = False
+    """Whether it comes from this memory itself, and makes nobody surer."""
 
 
 class MemoryRecall(msgspec.Struct, frozen=True):

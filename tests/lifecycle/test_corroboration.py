@@ -32,6 +32,14 @@ def test_one_source_that_repeats_itself_is_one() -> None:
     assert promotions({B: [telling(B, "told session:s1"), telling(A, "told session:s1")]}) == []
 
 
+def test_what_is_remembered_is_told_again_only_by_who_had_not_said_it() -> None:
+    known = telling(A, "told session:s1", "told session:s2", persistent=True)
+    assert promotions({B: [telling(B, "told session:s2"), known]}) == []
+    assert promotions({B: [telling(B), known]}) == []
+    [promotion] = promotions({C: [telling(C, "told session:s3"), telling(B), known]})
+    assert promotion.sources == (C,), "B has it from another"
+
+
 def test_what_has_no_source_of_its_own_adds_nothing() -> None:
     assert promotions({A: [telling(B), telling(A, "told session:s1")]}) == []
     assert promotions({A: [telling(B, "event e1"), telling(A, "told session:s1")]}) != []

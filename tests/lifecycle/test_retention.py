@@ -397,6 +397,10 @@ def test_a_class_that_a_profile_and_the_policies_do_not_share_is_refused_by_name
         SetupError, match=r"profiles\.support\.retention\.semantic: .* class decay-exemt; known: decay-ex"
     ):
         Policies({}).check(profiles("decay-exemt"))
+    with pytest.raises(
+        SetupError, match=r"profiles\.support\.retention\.semantic: there is no policy for the class secret"
+    ):
+        Policies({"scoped_memory": {"secret": {"timer": "none"}}}).check(profiles("secret"))
     own = Policies({"memory": {"secret": {"active_days": 1}, "episodes": {"active_days": 9}}})
     own.check(profiles("secret"))
     with pytest.raises(

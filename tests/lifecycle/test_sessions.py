@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import uuid
 from collections.abc import Sequence
 from string import ascii_lowercase
 from typing import Any
@@ -22,6 +23,7 @@ from whence.ledger import Ledger
 from whence.ledger.effects import OwnEvent
 from whence.lifecycle import sessions
 from whence.lifecycle.sessions import Sessions, Stretch
+from whence.memory.profiles import Profiles
 from whence.memory.rebuild import rebuild
 from whence.wire import Fact, Kind, Recall, Remember, SessionReport, SessionRow, StoredMemory, Tier
 
@@ -283,18 +285,81 @@ async def test_what_was_derived_from_one_who_says_it_is_no_second_source(
     assert await nothing_differs(later, workspace)
 
 
+async def recalled(app: App, who: Principal) -> uuid.UUID:
+    """A recall that found what is remembered for good, and nothing else."""
+    found = await app.recaller.recall(who, Recall(query="Ann Rome tea, always", tiers=("persistent",)))
+    assert len(found.hits) == 1
+    return found.recall_id
+
+
+@pytest.mark.parametrize("fact", [LIVES, None])
+@pytest.mark.parametrize("known", ["told once", "told twice", "promoted"])
 async def test_what_was_recalled_and_is_told_in_session_after_session_makes_nobody_surer(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, known: str, fact: Fact | None
+) -> None:
+    """However many of these sessions there are: here are more than are compared."""
+    monkeypatch.setattr(sessions, "MAX_TELLINGS", 3)
+    ann = workspace.user("ann")
+    for session in ("s0", "s00") if known != "told once" else ("s0",):
+        if known == "promoted":
+            await closed(later, ann, said(session, fact))
+        else:
+            await later.memory.remember(ann, msgspec.structs.replace(said(session, fact), tier="persistent"))
+    [before] = await held(later, ann, tiers=("persistent",))
+    for session in ("s1", "s2", "s3", "s4", "s5"):
+        again = said(session, fact, derived_from=(await recalled(later, ann),))
+        assert (await closed(later, ann, again)).fate == "removed"
+    [after] = await held(later, ann, tiers=("persistent",))
+    assert (after.memory_id, after.told_count, after.fact) == (before.memory_id, before.told_count, before.fact)
+    if fact is not None:
+        assert (await closed(later, ann, said("s6", fact))).fate == "promoted", "somebody who says so unasked"
+    assert await nothing_differs(later, workspace)
+
+
+@pytest.mark.parametrize("fact", [LIVES, None])
+async def test_what_somebody_forgot_does_not_come_back_by_recalls_of_it(
+    later: App, workspace: Workspace, fact: Fact | None
+) -> None:
+    ann = workspace.user("ann")
+    known = await later.memory.remember(ann, msgspec.structs.replace(said("s0", fact), tier="persistent"))
+    for session in ("s1", "s2"):
+        await later.memory.remember(ann, said(session, fact, derived_from=(await recalled(later, ann),)))
+    await later.memory.forget(ann, known.memory_id)
+    for session in ("s1", "s2"):
+        [report] = await later.sessions.close(ann, session)
+        assert [row.fate for row in report.rows] == ["removed"]
+    assert await held(later, ann) == []
+
+
+async def test_what_two_runs_have_taught_names_the_first_of_them_when_it_is_promoted(
     later: App, workspace: Workspace
 ) -> None:
     ann = workspace.user("ann")
-    known = await later.memory.remember(ann, msgspec.structs.replace(said("s0"), tier="persistent"))
-    for session in ("s1", "s2", "s3"):
-        recalled = await later.recaller.recall(ann, Recall(query="Rome"))
-        again = said(session, derived_from=(recalled.recall_id,))
-        assert (await closed(later, ann, again)).fate == "removed"
-    kept = await later.memory.get(ann.scope, known.memory_id)
-    assert kept.fact is not None
-    assert (kept.told_count, kept.fact.confidence) == (1, LIVES.confidence)
+    runs = [await later.runs.start(ann, "gateway", "one") for _ in range(2)]
+    for session, run in zip(("s1", "s2"), runs, strict=True):
+        await later.memory.remember(ann, said(session, run_id=run.run_id))
+    [report] = await later.sessions.close(ann, "s1")
+    [kept] = await held(later, ann, tiers=("persistent",))
+    assert (report.rows[0].became, kept.run_id) == (kept.memory_id, runs[0].run_id)
+    assert await later.runs.episodes(ann.scope, "gateway") == []
+    assert await nothing_differs(later, workspace)
+
+
+async def test_what_a_profile_refuses_by_now_is_not_promoted_and_the_report_says_why(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = workspace.user("ann")
+    for session in ("s1", "s2"):
+        await later.memory.remember(ann, told("Ann is at ann@example.com", session, "semantic"))
+        await later.memory.remember(ann, said(session))
+    stricter = Profiles({"gateway": {**GATEWAY, "sanitise": {"email": "refuse"}}}, {})
+    monkeypatch.setattr(later.memory, "profiles", stricter)
+    [report] = await later.sessions.close(ann, "s1")
+    assert [(row.fate, row.refused) for row in report.rows] == [
+        ("removed", "text: holds what the profile gateway refuses: email"),
+        ("promoted", None),
+    ]
+    assert [memory.text for memory in await held(later, ann, tiers=("persistent",))] == ["Ann Rome"]
 
 
 async def test_what_was_forgotten_while_it_was_closed_is_not_kept(
@@ -423,14 +488,44 @@ async def test_what_would_become_a_part_of_what_repeats_a_rule_by_now_is_not_pro
     assert await nothing_differs(later, workspace)
 
 
+GATEWAY = {
+    "cells": {
+        "session": {"episodic": "dominant", "semantic": "permitted"},
+        "persistent": {"episodic": "dominant", "semantic": "permitted"},
+    },
+    "promotion": {"semantic": "corroborated"},
+}
+
+
+async def test_sessions_that_are_being_closed_stop_when_they_are_told_to(
+    later: App, workspace: Workspace, moment: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "DUE_A_PAGE", 2)
+    for session in ("s1", "s2", "s3", "s4"):
+        await tell(later, workspace.user("ann"), session, "the first day")
+    moment.pass_by(days=30)
+    stopping, close_stretch = asyncio.Event(), Sessions.close_stretch
+
+    async def then_stop(self: Sessions, workspace_id: str, stretch: Stretch) -> SessionReport:
+        if stretch.session_id == "s3":
+            stopping.set()
+        return await close_stretch(self, workspace_id, stretch)
+
+    monkeypatch.setattr(Sessions, "close_stretch", then_stop)
+    assert await later.sessions.close_due(workspace.workspace_id, stopping) == 3
+    assert await later.sessions.close_due(workspace.workspace_id, stopping) == 0
+    assert await later.sessions.close_due(workspace.workspace_id) == 1
+
+
+@pytest.mark.parametrize("at", ["close", "plan"])
 @pytest.mark.parametrize("error", [psycopg.errors.CheckViolation, psycopg.errors.DataError])
 async def test_sessions_that_cannot_be_closed_keep_no_other_ones_open(
     later: App,
     workspace: Workspace,
     moment: Time,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
     error: type[psycopg.Error],
+    at: str,
 ) -> None:
     """However many there are: they are the first of a page, and all of the next."""
     monkeypatch.setattr(sessions, "DUE_A_PAGE", 2)
@@ -451,7 +546,17 @@ async def test_sessions_that_cannot_be_closed_keep_no_other_ones_open(
 
         return await record_together(ledger, workspace_id, made)
 
-    monkeypatch.setattr(Ledger, "record_together", refused)
+    plan = Sessions._plan
+
+    async def unplanned(self: Sessions, workspace_id: str, stretch: Stretch) -> Any:
+        if stretch.session_id.startswith("bad"):
+            raise error("what nobody foresaw")
+        return await plan(self, workspace_id, stretch)
+
+    if at == "close":
+        monkeypatch.setattr(Ledger, "record_together", refused)
+    else:
+        monkeypatch.setattr(Sessions, "_plan", unplanned)
     with pytest.raises(Unavailable):
         await later.sessions.close_due(workspace.workspace_id)
     closed = {s.session_id: s.closed_at is not None for s in (await later.sessions.page(ann.scope)).sessions}

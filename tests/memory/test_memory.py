@@ -776,6 +776,9 @@ async def test_what_is_told_again_from_itself_makes_nobody_surer(app: App, works
     await app.memory.remember(ann, both)
     explained = await app.memory.explain(ann.scope, fact.memory_id)
     assert explained.summary.endswith("drawn from 4 sources, 3 of which had it from here; told 5 times.")
+    assert {source.source for source in explained.sources if source.is_own} == {
+        str(own) for own in (fact.memory_id, again.event_id, recalled.recall_id)
+    }
     for asked in ({}, {"known_at": app.clock()}):
         [kept] = await current(app, workspace, **asked)
         assert kept.fact is not None

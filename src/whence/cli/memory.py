@@ -230,7 +230,8 @@ def _source(source: MemorySource) -> str:
         return f"{source.source}, told by {source.said_by} at {said}"
     what = f" ({source.event.event_type}, #{source.event.global_position})" if source.event is not None else ""
     told = f" told by {source.told_by}," if source.told_by else ""
-    return f"{source.role} {source.source}{what},{told} drawn from by {source.said_by} at {said}"
+    own = ", had from here" if source.is_own else ""
+    return f"{source.role} {source.source}{what},{told} drawn from by {source.said_by} at {said}{own}"
 
 
 @command(memories, "list")

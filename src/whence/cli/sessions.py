@@ -73,3 +73,5 @@ def _tell(report: SessionReport) -> None:
             print_plain(f"  {row.memory_id} is kept as {row.became}")
         if row.repeats is not None:
             print_plain(shown(f"  {row.memory_id} repeats the rule {row.repeats} and is not kept"))
+        if row.refused is not None:
+            print_plain(shown(f"  {row.memory_id} is not kept: {row.refused}"))

@@ -2820,6 +2820,8 @@ CREATE INDEX memories_in_order ON whence.memories USING btree (owner, workspace_
 
 CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, conflict_key) WHERE ((conflict_key IS NOT NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
 
+CREATE INDEX memories_over_text ON whence.memories USING btree (body_hash, workspace_id) WHERE ((kind = 'semantic'::text) AND (tier = 'persistent'::text) AND (conflict_key IS NULL) AND ((deleted_at IS NOT NULL) OR (superseded_at IS NOT NULL)));
+
 CREATE UNIQUE INDEX memories_same_text ON whence.memories USING btree (body_hash, workspace_id, owner, agent, tier, anchor, kind) WHERE ((kind <> 'episodic'::text) AND (conflict_key IS NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
 
 CREATE INDEX memories_told_before ON whence.memories USING btree (body_hash, workspace_id) WHERE ((kind = 'semantic'::text) AND (tier <> 'persistent'::text) AND (conflict_key IS NULL));

@@ -4,7 +4,7 @@ Tellings of a thing are what was remembered of it, in any session, open or close
 its subject and predicate; for a plain text, the same text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -12,7 +12,9 @@ from uuid import UUID
 CORROBORATED_SOURCES = 2
 """So many that do not know of each other make a fact outlive its session."""
 MAX_TELLINGS = 100
-"""Of one thing: the last ones."""
+"""Of one thing: what is remembered for good, and the last ones."""
+MAX_COMPARED_SOURCES = 100
+"""Of one telling: the last ones."""
 
 
 class Telling(NamedTuple):
@@ -23,14 +25,15 @@ class Telling(NamedTuple):
     is_persistent: bool
     valid_at: datetime
     sources: Sequence[str]
-    """Each with its role; as many as make a difference, without those that know of a telling that says the same."""
+    """Each with its role, the last ones; without those that come from a telling that says the same."""
 
 
 class Promotion(NamedTuple):
     rows: tuple[UUID, ...]
     """Of the session, which say it."""
     sources: tuple[UUID, ...]
-    """What it is derived from: the first of the rows, and then the others that say it, the last ones first."""
+    """What it is derived from: the first of the rows that has a source, and then the others that have, the last ones
+    first."""
     valid_at: datetime
 
 
@@ -40,10 +43,22 @@ def promotions(tellings: Mapping[UUID, Sequence[Telling]]) -> list[Promotion]:
     for row, told in tellings.items():
         stands = _standing(told)
         ids = frozenset(each.memory_id for each in stands)
-        sources = {source for each in stands for source in each.sources}
-        if row in ids and len(sources) >= CORROBORATED_SOURCES:
+        if row in ids:
             groups.setdefault(ids, ([], stands))[0].append(row)
-    return [_promotion(rows, stands) for rows, stands in groups.values()]
+    return [_promotion(rows, stands) for rows, stands in groups.values() if _outlives(rows, stands)]
+
+
+def _sources(tellings: Iterable[Telling]) -> set[str]:
+    return {source for each in tellings for source in each.sources}
+
+
+def _outlives(rows: Sequence[UUID], stands: Sequence[Telling]) -> bool:
+    """Whether several say so, and the session has it from one of them; of what is remembered already, from one who had
+    not said it before."""
+    told = _sources(each for each in stands if each.memory_id in rows)
+    if any(each.is_persistent for each in stands):
+        return bool(told - _sources(each for each in stands if each.memory_id not in rows))
+    return bool(told) and len(_sources(stands)) >= CORROBORATED_SOURCES
 
 
 def _standing(told: Sequence[Telling]) -> list[Telling]:
@@ -58,7 +73,9 @@ def _standing(told: Sequence[Telling]) -> list[Telling]:
 
 
 def _promotion(rows: Sequence[UUID], stands: Sequence[Telling]) -> Promotion:
-    others = [each.memory_id for each in stands if not each.is_persistent and each.memory_id != rows[0]]
+    knowing = [each.memory_id for each in stands if not each.is_persistent and each.sources]
+    first = next((row for row in rows if row in knowing), rows[0])
+    others = [each for each in knowing if each != first]
     # What is remembered already is told once more, and not as something that held before it.
     kept = [each.valid_at for each in stands if each.is_persistent]
-    return Promotion(tuple(rows), (rows[0], *others), max(kept) if kept else min(each.valid_at for each in stands))
+    return Promotion(tuple(rows), (first, *others), max(kept) if kept else min(each.valid_at for each in stands))

@@ -51,11 +51,15 @@ class Policies:
 
     def check(self, profiles: Profiles) -> None:
         """Raises SetupError where profiles and policies miss each other: a class may have any name that both know."""
-        known = {name for entity, name in self._policies if entity in get_args(MemoryEntity)}
         named = {DEFAULT_CLASS}
         for profile in profiles.names:
+            cells = profiles.named(profile).cells
             for kind, name in profiles.named(profile).retention.items():
                 named.add(name)
+                # That of sessions may have no policy of its own; what persists would be lost by another's.
+                persists = kind in cells.get("persistent", {})
+                entities = ("memory",) if persists else get_args(MemoryEntity)
+                known = {name for entity, name in self._policies if entity in entities}
                 if name not in known:
                     where = f"setting profiles.{profile}.retention.{kind}"
                     raise SetupError(f"{where}: there is no policy for the class {name}; known: {_listed(known)}")

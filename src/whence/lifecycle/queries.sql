@@ -63,40 +63,62 @@ SELECT m.memory_id, m.tier, m.kind, m.subject_id, whence.is_held(m.workspace_id,
 
 -- name: tellings
 -- Of each semantic row: what was told of the same thing by whom it is the memory of, in any session, and of a fact in any
--- tier, the last ones first; whether it says the same; and by which sources that do not come from one that says the same,
--- as many as make a difference. What a close has removed is there until it is disposed of, and counts; what somebody forgot
--- does not.
+-- tier, what persists and then the last ones; whether it says the same; and by which sources, the last ones. What a close has
+-- removed is there until it is disposed of, and counts; what somebody forgot does not. What comes from a memory that says the
+-- same is no source, in whatever tier that is and whatever has become of it.
 SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid_at, ARRAY(
     SELECT c.role || ' ' || c.source FROM whence.memory_all_sources c
     WHERE c.workspace_id = %(workspace_id)s AND c.memory_id = o.memory_id
-      AND NOT whence.is_own_word(%(workspace_id)s, o.those, c.source, c.role)
-    LIMIT %(sources)s::bigint
+      AND NOT whence.is_own_word(%(workspace_id)s, same.ids, c.source, c.role)
+    ORDER BY c.position DESC LIMIT %(sources)s::bigint
 )
 FROM (SELECT m.* {rows_of_stretch}) m
 CROSS JOIN LATERAL (
-    SELECT o.*, array_agg(o.memory_id) FILTER (WHERE o.is_same) OVER () AS those
-    FROM (
-        SELECT o.memory_id, o.position, o.object_key IS NOT DISTINCT FROM m.object_key AS is_same,
-            o.tier = 'persistent' AS is_persistent, o.valid_at
-        FROM (
+    SELECT ARRAY(
+        SELECT o.memory_id FROM whence.memories o
+        WHERE o.conflict_key = m.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner
+          AND o.agent = m.agent AND o.kind = 'semantic' AND o.object_key IS NOT DISTINCT FROM m.object_key
+        UNION ALL
+        SELECT o.memory_id FROM whence.memories o
+        WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
+          AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
+          AND o.tier <> 'persistent'
+        UNION ALL
+        -- By the text first, whatever the table looked like when the plan was made.
+        SELECT o.memory_id FROM (
             SELECT * FROM whence.memories o
-            WHERE o.conflict_key = m.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner
-              AND o.agent = m.agent AND o.kind = 'semantic'
-            UNION ALL
-            SELECT * FROM whence.memories o
-            WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
-              AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
-              AND o.tier <> 'persistent'
+            WHERE o.body_hash = m.body_hash AND o.kind <> 'episodic' AND o.conflict_key IS NULL
+              AND o.invalid_at IS NULL AND o.superseded_at IS NULL AND o.deleted_at IS NULL AND o.archived_at IS NULL
+            OFFSET 0
         ) o
-        WHERE o.invalid_at IS NULL AND o.stripped_at IS NULL AND (
-            o.deleted_at IS NULL OR o.archived_at IS NULL AND EXISTS (
-                SELECT FROM whence.sessions s
-                WHERE s.workspace_id = o.workspace_id AND s.owner = o.owner AND s.agent = o.agent
-                  AND s.session_id = o.session_id AND s.closed_at = o.deleted_at
-            )
-        )
-        ORDER BY o.position DESC LIMIT %(tellings)s::bigint
+        WHERE m.conflict_key IS NULL AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner AND o.agent = m.agent
+          AND o.kind = 'semantic' AND o.tier = 'persistent'
+        UNION ALL
+        SELECT o.memory_id FROM whence.memories o
+        WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
+          AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
+          AND o.tier = 'persistent' AND (o.deleted_at IS NOT NULL OR o.superseded_at IS NOT NULL)
+    ) AS ids
+) same
+CROSS JOIN LATERAL (
+    SELECT o.memory_id, o.position, o.object_key IS NOT DISTINCT FROM m.object_key AS is_same,
+        o.tier = 'persistent' AS is_persistent, o.valid_at
+    FROM (
+        SELECT * FROM whence.memories o
+        WHERE o.conflict_key = m.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner
+          AND o.agent = m.agent AND o.kind = 'semantic'
+        UNION ALL
+        SELECT * FROM whence.memories o
+        WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
+          AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
+          AND o.tier <> 'persistent'
     ) o
+    WHERE o.invalid_at IS NULL AND o.stripped_at IS NULL AND (o.deleted_at IS NULL OR o.archived_at IS NULL AND EXISTS (
+        SELECT FROM whence.sessions s
+        WHERE s.workspace_id = o.workspace_id AND s.owner = o.owner AND s.agent = o.agent
+          AND s.session_id = o.session_id AND s.closed_at = o.deleted_at
+    ))
+    ORDER BY o.tier = 'persistent' DESC, o.position DESC LIMIT %(tellings)s::bigint
 ) o
 WHERE m.kind = 'semantic';
 
@@ -131,7 +153,7 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) 
 
 -- name: texts_of
 SELECT m.memory_id, m.body, m.subject_id, m.world_id_context, m.fact_subject, m.fact_predicate, m.fact_object,
-    m.confidence, m.importance
+    m.confidence, m.importance, m.run_id
 FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[])
 ORDER BY m.position;

@@ -18,14 +18,14 @@ import psycopg
 from whence.clock import Clock
 from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
 from whence.db.queries import load
-from whence.errors import Conflict, NotFound, Unavailable, WhenceError
+from whence.errors import Conflict, InvalidInput, NotFound, Unavailable, WhenceError
 from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import MAX_POSITION
 from whence.ledger.heads import head_of
-from whence.lifecycle.corroboration import CORROBORATED_SOURCES, MAX_TELLINGS, Promotion, Telling, promotions
+from whence.lifecycle.corroboration import MAX_COMPARED_SOURCES, MAX_TELLINGS, Promotion, Telling, promotions
 from whence.lifecycle.patterns import MAX_SESSIONS, MAX_STEPS, Routine, Step, routines
 from whence.logs import tell_failure
 from whence.memory import Memory
@@ -101,6 +101,8 @@ class _Plan(NamedTuple):
     until: int
     subject: str
     kept: list[_Kept]
+    refused: dict[UUID, str]
+    """Rows that would outlive it, with why their profile does not let them."""
 
 
 class Sessions:
@@ -192,10 +194,10 @@ class Sessions:
 
     async def close_stretch(self, workspace_id: str, stretch: Stretch) -> SessionReport:
         for _ in range(CLOSE_ATTEMPTS):
-            plan = await self._plan(workspace_id, stretch)
-            if plan is None:
-                return await self._report(workspace_id, stretch)
             try:
+                plan = await self._plan(workspace_id, stretch)
+                if plan is None:
+                    return await self._report(workspace_id, stretch)
                 return await self._close(workspace_id, stretch, plan)
             except psycopg.Error as error:
                 refused_by = error.diag.constraint_name
@@ -252,7 +254,7 @@ class Sessions:
         said = {row[0]: row for row in texts}
         told = [_promoted(stretch, said[each.rows[0]], each) for each in agreed]
         told += [_procedure(stretch, subject, item) for item in found]
-        return _Plan(session, until, subject, await self._kept(workspace_id, told, [*agreed, *found]))
+        return _Plan(session, until, subject, *await self._kept(workspace_id, told, [*agreed, *found]))
 
     async def _session(self, tx: Tx, workspace_id: str, stretch: Stretch) -> tuple[Session, int | None]:
         values = {"workspace_id": workspace_id, **stretch._asdict()}
@@ -270,7 +272,7 @@ class Sessions:
         self, tx: Tx, workspace_id: str, stretch: Stretch, session: Session, until: int
     ) -> list[Promotion]:
         values = _values(workspace_id, stretch, session, until)
-        values |= {"tellings": MAX_TELLINGS, "sources": CORROBORATED_SOURCES}
+        values |= {"tellings": MAX_TELLINGS, "sources": MAX_COMPARED_SOURCES}
         tellings: dict[UUID, list[Telling]] = {}
         for memory_id, *telling in await (await tx.execute(_SQL["tellings"], values, binary=True)).fetchall():
             tellings.setdefault(memory_id, []).append(Telling(*telling))
@@ -362,18 +364,25 @@ class Sessions:
             known = dict(await (await tx.execute(_SQL["routines_known"], values)).fetchall())
         return [routine for key, routine in keys.items() if (known.get(key) or 0) < routine.support]
 
-    async def _kept(self, workspace_id: str, told: list[Remember], found: Sequence[Promotion | Routine]) -> list[_Kept]:
-        """Ready to be stored: models are asked before the lock is taken."""
-        if not told:
-            return []
+    async def _kept(
+        self, workspace_id: str, told: list[Remember], found: Sequence[Promotion | Routine]
+    ) -> tuple[list[_Kept], dict[UUID, str]]:
+        """Ready to be stored: models are asked before the lock is taken. And the rows that are not, with why: their
+        profile may be another than it was when they were told."""
         speaker = Principal(workspace_id, WHENCE, is_admin=True)
-        drafts = [draft(speaker, request, self._memory.profiles) for request in told]
-        vectors = await self._memory.embedded([drafted.text for drafted in drafts])
+        drafts, refused = list[tuple[Draft, Promotion | Routine]](), dict[UUID, str]()
+        for request, each in zip(told, found, strict=True):
+            try:
+                drafts.append((draft(speaker, request, self._memory.profiles), each))
+            except InvalidInput as error:
+                refused |= dict.fromkeys(each.rows if isinstance(each, Promotion) else (), error.detail)
+        vectors = await self._memory.embedded([drafted.text for drafted, _ in drafts]) if drafts else []
         now = self._clock()
-        return [
+        kept = [
             _Kept(drafted, event_of(drafted, vector, dict.fromkeys(_pointers(each), True), now, _support(each)), each)
-            for drafted, vector, each in zip(drafts, vectors, found, strict=True)
+            for (drafted, each), vector in zip(drafts, vectors, strict=True)
         ]
+        return kept, refused
 
     async def _summary(self, tx: Tx, workspace_id: str, plan: _Plan, rows: list[_Row]) -> str:
         """What was most important, in its own words. Only what is the subject's: it is kept under that key."""
@@ -459,7 +468,7 @@ def _procedure(stretch: Stretch, subject: str, routine: Routine) -> Remember:
 
 
 def _promoted(stretch: Stretch, row: tuple[Any, ...], agreed: Promotion) -> Remember:
-    _, text, subject_id, world, subject, predicate, about, confidence, importance = row
+    _, text, subject_id, world, subject, predicate, about, confidence, importance, run_id = row
     return Remember(
         agent=stretch.agent,
         tier="persistent",
@@ -468,6 +477,7 @@ def _promoted(stretch: Stretch, row: tuple[Any, ...], agreed: Promotion) -> Reme
         user_id=stretch.owner or None,
         subject_id=_about(stretch, subject_id),
         world_id_context=world,
+        run_id=run_id,
         fact=None if subject is None else Fact(subject, predicate, about, confidence),
         importance=importance,
         valid_at=agreed.valid_at,
@@ -508,7 +518,15 @@ def _report(
     """`rows` are each with the rule that it repeats, if it does; `kept` is what outlives it, with what it became."""
     became = {row: memory_id for memory_id, found in kept if isinstance(found, Promotion) for row in found.rows}
     told = [
-        SessionRow(row.memory_id, row.tier, row.kind, _fate(row, became), became.get(row.memory_id), repeats)
+        SessionRow(
+            row.memory_id,
+            row.tier,
+            row.kind,
+            _fate(row, became),
+            became.get(row.memory_id),
+            repeats,
+            plan.refused.get(row.memory_id),
+        )
         for row, repeats in rows
     ]
     learnt = [(memory_id, found) for memory_id, found in kept if isinstance(found, Routine)]

@@ -84,7 +84,7 @@ def _source(
     if role == "told":
         return MemorySource(*row[:7])  # pyright: ignore[reportCallIssue] (a row is Any)
     shown = source if UUID(source) in seen else "somebody else's"
-    first, last, quote = row[7:]
+    first, last, quote, is_own = row[7:]
     told = MemorySource(shown, *row[1:7])  # pyright: ignore[reportCallIssue]
     return replace(
         told,
@@ -92,6 +92,7 @@ def _source(
         told_by=tellers.get(UUID(source)),
         byte_range=None if first is None else (first, last),
         quote=quoted(quote),
+        is_own=is_own,
     )
 
 
@@ -107,7 +108,7 @@ def _in_a_sentence(memory: StoredMemory, sources: list[MemorySource]) -> str:
     until = f" until {memory.invalid_at:%Y-%m-%d %H:%M} UTC" if memory.invalid_at else ""
     derived = [source for source in sources if source.role != "told"]
     drawn = f", drawn from {len(derived)} {'source' if len(derived) == 1 else 'sources'}" if derived else ""
-    if own := sum(source.confidence is None for source in derived if memory.fact is not None):
+    if own := sum(source.is_own for source in derived):
         drawn += f", {own} of which had it from here"
     again = f"; told {memory.told_count} times" if memory.told_count > 1 else ""
     gone = "; forgotten" if memory.deleted_at else "; superseded" if memory.superseded_at else ""

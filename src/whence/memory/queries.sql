@@ -136,7 +136,7 @@ SELECT s.source, s.role, s.event_id, s.position, s.said_by, s.confidence, s.told
     FROM whence.memories m
     WHERE s.byte_from IS NOT NULL AND s.role = 'memory' AND m.workspace_id = s.workspace_id
       AND m.memory_id = s.source::uuid AND m.deleted_at IS NULL AND m.body <> '' AND {seen}
-)
+), whence.is_own_word(s.workspace_id, ARRAY[s.memory_id], s.source, s.role)
 FROM whence.memory_all_sources s
 WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = %(memory_id)s
 ORDER BY s.position, s.role, s.source LIMIT %(limit)s::bigint;
