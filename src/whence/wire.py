@@ -662,14 +662,17 @@ class SessionRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """The same: why its profile does not let it, which is another by now."""
 
 
-class SessionRoutine(msgspec.Struct, frozen=True):
+class SessionRoutine(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was done in the same order in several sessions, and is procedural memory now."""
 
-    memory_id: UUID
+    memory_id: UUID | None
+    """None where it is not."""
     support: int
     steps: list[str]
     events: list[list[UUID]]
     """The events of each session that it was seen in, the last session first."""
+    refused: str | None = None
+    """Why its profile does not let it be remembered."""
 
 
 class SessionReport(msgspec.Struct, frozen=True):
@@ -714,6 +717,9 @@ class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is said there, where the source is a memory that is still there."""
     is_own: bool = False
     """Whether it comes from this memory itself, and makes nobody surer."""
+    origin: UUID | None = None
+    """Of a recall or an event that told something: the memory that says the same which it found or told, where the
+    caller may see it. Of several sources with one origin, one makes others surer."""
 
 
 class MemoryRecall(msgspec.Struct, frozen=True):
@@ -726,7 +732,7 @@ class MemoryRecall(msgspec.Struct, frozen=True):
 
 class MemoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """What happened to a memory: it was told, told again, found helpful or not, forgotten, or ended by a timer or with
-    its session."""
+    its session or document."""
 
     event_id: UUID
     event_type: str

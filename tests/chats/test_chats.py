@@ -26,6 +26,7 @@ from whence.chats.messages import Marker, pieces, read
 from whence.crypto import SubjectKey
 from whence.errors import InvalidInput
 from whence.memory.partitions import DEFAULT_PART, agent_of
+from whence.memory.profiles import Profiles
 from whence.wire import Message, Recall, Remember
 
 AGENT = agent_of(DEFAULT_PART, DEFAULT_PART)
@@ -95,6 +96,25 @@ async def test_nothing_is_learnt_of_a_message_that_goes_while_it_is_read(app: Ap
     assert await facts_of(app, chat) == ["ann lives in Lyon"]
     await app.chats.delete(chat, second)
     assert await facts_of(app, chat) == []
+
+
+async def test_what_is_said_in_a_chat_does_not_become_the_workspaces(
+    app: App, workspace: Workspace, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the profile of its agent is the workspace's by now."""
+    chats = chats_with(app, ByRules())
+    [told] = (await chats.add(chat, [said("I live in Rome")])).memory_ids
+    monkeypatch.setattr(app.memory, "profiles", Profiles({}, {AGENT: "sdr"}))
+    for refused in (
+        chats.flush(chat),
+        chats.add(chat, [said("I live in Oslo", 2)]),
+        chats.override(chat, told, "I live in Paris"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            await refused
+        assert caught.value.detail.startswith("app_id: memory of gateway is the workspace's, by the profile sdr")
+    assert (await app.memory.page(workspace.user("bob").scope, Recall())).memories == []
+    assert len((await app.memory.page(workspace.admin.scope, Recall())).memories) == 1
 
 
 async def test_a_delete_that_races_with_a_flush_leaves_no_fact(app: App, chat: Chat) -> None:

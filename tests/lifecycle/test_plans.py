@@ -11,6 +11,7 @@ from psycopg import ClientCursor, Connection, connect, sql
 from whence.db import embedded
 from whence.db.migrate import migrate
 from whence.db.queries import load
+from whence.lifecycle.corroboration import MAX_COMPARED_SOURCES, MAX_TELLINGS
 from whence.lifecycle.policies import Policies
 from whence.memory.profiles import Profiles
 
@@ -36,6 +37,40 @@ INSERT INTO whence.sessions (workspace_id, owner, agent, session_id, number, idl
 SELECT 'w', 'u' || i % 10, 'gateway', 's' || i, 1, 30, now(), i, now() - interval '20 days', i
 FROM generate_series(1, {rows}) i;
 """
+FACTS = 10
+TOLD_IN = 500
+"""Sessions in which each fact was told, most of them closed, each time from sources of several sorts."""
+FILL_OFTEN = """
+INSERT INTO whence.sessions (workspace_id, owner, agent, session_id, number, idle_days, opened_at, first_position,
+    last_activity_at, last_position, closed_at, ended_at, close_event_id)
+SELECT 'often', 'often', 'gateway', 'o' || i, 1, 30, now(), 100000 + 100 * i, now(), 100099 + 100 * i, c.at, c.at,
+    CASE WHEN c.at IS NOT NULL THEN gen_random_uuid() END
+FROM generate_series(1, {told_in}) i, LATERAL (SELECT CASE WHEN i < {told_in} THEN now() END AS at) c;
+INSERT INTO whence.memories (workspace_id, memory_id, position, user_id, subject_id, agent, profile, tier, kind,
+    session_id, body, body_hash, conflict_key, object_key, importance, valid_at, recorded_at, deleted_at)
+SELECT 'often', gen_random_uuid(), 100000 + 100 * i + f, 'often', 'often', 'gateway', 'gateway', 'session', 'semantic',
+    'o' || i, 'fact ' || f, sha256(convert_to('fact ' || f, 'UTF8')), 'often told ' || f, 'o', 0.5, now(), now(),
+    CASE WHEN i < {told_in} THEN now() END
+FROM generate_series(1, {told_in}) i, generate_series(1, {facts}) f;
+INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, told_at, origin)
+SELECT m.workspace_id, m.memory_id, s.source, s.role, m.position, m.memory_id, now(), s.origin
+FROM whence.memories m, LATERAL (
+    SELECT 'session:' || m.session_id AS source, 'told' AS role, NULL::uuid AS origin
+    UNION ALL
+    SELECT gen_random_uuid()::text, 'event', NULL FROM generate_series(1, 3)
+    UNION ALL
+    (SELECT gen_random_uuid()::text, 'event', n.memory_id FROM whence.memories n
+     WHERE n.conflict_key = m.conflict_key AND n.workspace_id = m.workspace_id ORDER BY n.position LIMIT 3)
+    UNION ALL
+    (SELECT n.memory_id::text, 'memory', NULL FROM whence.memories n
+     WHERE n.conflict_key = m.conflict_key AND n.workspace_id = m.workspace_id AND n.position < m.position
+     ORDER BY n.position DESC LIMIT 3)
+) s
+WHERE m.owner = 'often';
+INSERT INTO whence.recall_hits (workspace_id, memory_id, recall_id, rank)
+SELECT m.workspace_id, m.memory_id, gen_random_uuid(), 1
+FROM whence.memories m, generate_series(1, 5) WHERE m.owner = 'often';
+"""
 
 
 @pytest.fixture(scope="module", params=["analysed", "as it was filled"])
@@ -47,9 +82,12 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             owner.execute("SET ROLE whence_workspace")
             owner.execute("SET app.workspace_id = 'w'")
             owner.execute(sql.SQL(FILL).format(rows=ROWS))
+            owner.execute("SET app.workspace_id = 'often'")
+            owner.execute(sql.SQL(FILL_OFTEN).format(facts=FACTS, told_in=TOLD_IN))
             owner.execute("RESET ROLE")
             if request.param == "analysed":
-                owner.execute("ANALYZE whence.memories, whence.memory_sources, whence.sessions")
+                tables = "memories, whence.memory_sources, whence.sessions, whence.recall_hits"
+                owner.execute(f"ANALYZE whence.{tables}")  # pyright: ignore[reportArgumentType] (no name of a user)
         with connect(running.app_conninfo, autocommit=True, cursor_factory=ClientCursor) as conn:
             yield conn
 
@@ -69,8 +107,8 @@ def values() -> dict[str, Any]:
         "active_at": None,
         "first": 1,
         "until": ROWS,
-        "sources": 2,
-        "tellings": 100,
+        "sources": MAX_COMPARED_SOURCES,
+        "tellings": MAX_TELLINGS,
         "profiles": [rule.profile for rule in rules],
         "entities": [rule.entity for rule in rules],
         "kinds": [rule.kind for rule in rules],
@@ -94,7 +132,20 @@ def values() -> dict[str, Any]:
     ],
 )
 def test_it_reads_few_pages_while_nothing_is_due(filled: Connection, name: str, role: str) -> None:
-    given, order = values(), list[str]()
+    pages, plan = pages_of(filled, name, role, values())
+    assert pages < MAX_PAGES, "\n".join(plan)
+
+
+def test_a_close_reads_little_of_each_telling_however_often_a_fact_was_told(filled: Connection) -> None:
+    """Of each fact all tellings are looked at and the last ones compared, each with ten sources: a few pages each."""
+    asked = {"workspace_id": "often", "owner": "often", "session_id": f"o{TOLD_IN}", "until": 10**9}
+    pages, plan = pages_of(filled, "tellings", "whence_workspace", values() | asked)
+    assert pages < FACTS * (TOLD_IN + 40 * MAX_TELLINGS), "\n".join(plan)
+
+
+def pages_of(filled: Connection, name: str, role: str, given: dict[str, Any]) -> tuple[int, list[str]]:
+    """That a statement reads, with its plan."""
+    order = list[str]()
 
     def placed(match: re.Match[str]) -> str:
         if match[1] not in order:
@@ -103,7 +154,7 @@ def test_it_reads_few_pages_while_nothing_is_due(filled: Connection, name: str, 
 
     with filled.transaction(force_rollback=True):
         filled.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
-        filled.execute("SET LOCAL app.workspace_id = 'w'")
+        filled.execute("SELECT set_config('app.workspace_id', %s, true)", [given["workspace_id"]])
         filled.execute("PREPARE asked AS " + re.sub(r"%\((\w+)\)s", placed, SQL[name].decode()))
         given_values = [given[each] for each in order]
         asked = sql.SQL("EXPLAIN (ANALYZE, BUFFERS) EXECUTE asked ({})").format(
@@ -112,4 +163,4 @@ def test_it_reads_few_pages_while_nothing_is_due(filled: Connection, name: str, 
         plan = [row[0] for row in filled.execute(asked).fetchall()]
         filled.execute("DEALLOCATE asked")
     pages = next(line for line in plan if "Buffers" in line)
-    assert sum(int(count) for count in re.findall(r"(?:hit|read)=(\d+)", pages)) < MAX_PAGES, "\n".join(plan)
+    return sum(int(count) for count in re.findall(r"(?:hit|read)=(\d+)", pages)), plan

@@ -25,6 +25,7 @@ from whence.lifecycle import sessions
 from whence.lifecycle.sessions import Sessions, Stretch
 from whence.memory.profiles import Profiles
 from whence.memory.rebuild import rebuild
+from whence.memory.writing import MAX_TEXT_CHARACTERS
 from whence.wire import Fact, Kind, Recall, Remember, SessionReport, SessionRow, StoredMemory, Tier
 
 ROUTINE = ("open the queue", "pick the oldest invoice", "compare it with the order", "ask for approval", "pay it")
@@ -362,6 +363,107 @@ async def test_what_a_profile_refuses_by_now_is_not_promoted_and_the_report_says
     assert [memory.text for memory in await held(later, ann, tiers=("persistent",))] == ["Ann Rome"]
 
 
+async def test_what_is_somebodys_own_stays_so_though_the_profile_is_the_workspaces_by_now(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, dice = workspace.user("ann"), random.Random(7)
+    for session in ("s1", "s2", "s3"):
+        await work_through(later, ann, session, dice)
+        await later.memory.remember(ann, said(session))
+    cells = {tier: {**kinds, "procedural": "permitted"} for tier, kinds in GATEWAY["cells"].items()}
+    shared = {**GATEWAY, "cells": cells, "anchor": "workspace", "promotion": {**GATEWAY["promotion"], **PATTERNS}}
+    monkeypatch.setattr(later.memory, "profiles", Profiles({"gateway": shared}, {}))
+    [report] = await later.sessions.close(ann, "s3")
+    why = "user_id: memory of the profile gateway is the workspace's by now, and this is ann's"
+    assert [(row.fate, row.refused) for row in report.rows if row.kind == "semantic"] == [("removed", why)]
+    assert [(each.memory_id, each.refused, each.steps) for each in report.routines] == [(None, why, list(ROUTINE))]
+    assert await held(later, workspace.user("bob")) == []
+    assert await held(later, workspace.admin, tiers=("persistent",)) == []
+
+
+async def test_what_is_the_workspaces_is_not_kept_where_the_profile_is_a_persons_by_now(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is nobody's in particular."""
+    shared = Profiles({"gateway": {**GATEWAY, "anchor": "workspace"}}, {})
+    own = later.memory.profiles
+    monkeypatch.setattr(later.memory, "profiles", shared)
+    for session in ("s1", "s2"):
+        await later.memory.remember(workspace.admin, said(session))
+    monkeypatch.setattr(later.memory, "profiles", own)
+    [report] = await later.sessions.close(workspace.admin, "s1")
+    assert report.rows[0].refused == "user_id: is needed: memory of the profile gateway hangs on a user"
+    assert await held(later, workspace.admin, tiers=("persistent",)) == []
+
+
+async def test_a_fact_that_the_profile_would_alter_by_now_ends_no_other(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = workspace.user("ann")
+    mail = Fact("Ann", "writes from", "ann@example.com")
+    open_handed = Profiles({"gateway": {**GATEWAY, "sanitise": {"email": "keep"}}}, {})
+    monkeypatch.setattr(later.memory, "profiles", open_handed)
+    for session in ("s1", "s2"):
+        await later.memory.remember(ann, said(session, mail))
+    await later.sessions.close(ann, "s1")
+    for session in ("s3", "s4"):
+        await later.memory.remember(ann, said(session, mail))
+    stricter = Profiles({"gateway": {**GATEWAY, "sanitise": {"email": "replace"}}}, {})
+    monkeypatch.setattr(later.memory, "profiles", stricter)
+    [report] = await later.sessions.close(ann, "s3")
+    why = "fact.object, text: holds what the profile gateway takes out of memory by now: email"
+    assert [(row.fate, row.refused) for row in report.rows] == [("removed", why)]
+    [kept] = await held(later, ann, tiers=("persistent",))
+    assert (kept.fact and kept.fact.object, kept.invalid_at, kept.told_count) == (mail.object, None, 1)
+
+
+async def test_what_outlives_a_session_has_the_words_of_one_who_knows(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not of one who had it from another, and is as sure as it says of what it has read."""
+    ann, cells = workspace.user("ann"), {"interaction": {"semantic": "permitted"}, **GATEWAY["cells"]}
+    monkeypatch.setattr(later.memory, "profiles", Profiles({"gateway": {**GATEWAY, "cells": cells}}, {}))
+    first = await later.memory.remember(ann, said("s0", LIVES))
+    sure = msgspec.structs.replace(LIVES, confidence=1.0)
+    echo = said("s1", sure, derived_from=(first.memory_id,))
+    await later.memory.remember(
+        ann, msgspec.structs.replace(echo, text="as I have read", tier="interaction", interaction_id="i1")
+    )
+    assert (await closed(later, ann, said("s1"))).fate == "promoted"
+    [kept] = await held(later, ann, tiers=("persistent",))
+    assert (kept.text, kept.fact and kept.fact.confidence) == ("Ann Rome", LIVES.confidence)
+
+
+@pytest.mark.parametrize("fact", [LIVES, None])
+async def test_two_recalls_of_what_another_agent_knows_are_one_source(
+    later: App, workspace: Workspace, fact: Fact | None
+) -> None:
+    """Facts accumulate with that one, and follow one another with the one that has recalled them."""
+    ann = workspace.user("ann")
+    shared = msgspec.structs.replace(said("s0", fact), agent="sdr", tier="persistent", session_id=None)
+    origin = await later.memory.remember(workspace.user("bob"), shared)
+    for session in ("s1", "s2"):
+        again = said(session, fact, derived_from=(await recalled(later, ann),))
+        assert (await closed(later, ann, again)).fate == "removed"
+    assert (await closed(later, ann, said("s3", fact, derived_from=(origin.memory_id,)))).fate == "removed"
+    assert (await closed(later, ann, said("s4", fact))).fate == "promoted"
+    assert await nothing_differs(later, workspace)
+
+
+async def test_a_routine_of_long_steps_is_cut_to_what_a_text_may_have(later: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    steps = [f"{word} {'and so on ' * 900}".strip() for word in ("first", "second", "third")]
+    for session in ("s1", "s2", "s3"):
+        await tell(later, ann, session, *steps)
+        [report] = await later.sessions.close(ann, session)
+    [procedure] = await held(later, ann, kinds=("procedural",))
+    assert report.routines[0].memory_id == procedure.memory_id
+    assert report.routines[0].steps == steps
+    assert MAX_TEXT_CHARACTERS - 10 < len(procedure.text) <= MAX_TEXT_CHARACTERS
+    assert [line[:10] for line in procedure.text.splitlines()[1:]] == ["1. first a", "2. second ", "3. third a"]
+    assert all(line.endswith("…") for line in procedure.text.splitlines()[1:])
+
+
 async def test_what_was_forgotten_while_it_was_closed_is_not_kept(
     later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -495,6 +597,7 @@ GATEWAY = {
     },
     "promotion": {"semantic": "corroborated"},
 }
+PATTERNS = {"episodic": "patterns"}
 
 
 async def test_sessions_that_are_being_closed_stop_when_they_are_told_to(

@@ -787,6 +787,70 @@ async def test_what_is_told_again_from_itself_makes_nobody_surer(app: App, works
     assert report.equal
 
 
+async def test_who_has_it_by_several_ways_from_one_who_says_it_is_one_source(app: App, workspace: Workspace) -> None:
+    """By recalls, by an event that told it there, and from the memory itself."""
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    theirs = await app.memory.remember(bob, lives("Rome", agent="sdr"))
+    again = await app.memory.remember(workspace.admin, lives("Rome", agent="sdr"))
+    assert again.memory_id == theirs.memory_id
+    recalls = [await app.recaller.recall(ann, Recall(query="Rome", agent="sdr")) for _ in range(2)]
+    fact = await app.memory.remember(ann, lives("Rome", confidence=0.5))
+    sources = [*(each.recall_id for each in recalls), theirs.memory_id]
+    for source in sources:
+        done = await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(source,)))
+        assert done.memory_id == fact.memory_id
+    for asked in ({}, {"known_at": app.clock()}):
+        [kept] = await current(app, workspace, agent="gateway", **asked)
+        assert (kept.told_count, kept.fact and kept.fact.confidence) == (4, 0.75)
+    explained = await app.memory.explain(ann.scope, fact.memory_id)
+    derived = {source.source: (source.origin, source.confidence) for source in explained.sources[1:]}
+    assert derived == {
+        str(recalls[0].recall_id): (theirs.memory_id, 0.5),
+        str(recalls[1].recall_id): (theirs.memory_id, None),
+        str(theirs.memory_id): (None, None),
+    }
+    assert (await app.memory.explain(bob.scope, theirs.memory_id)).sources[0].origin is None
+    report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert report.equal
+
+
+async def test_what_comes_from_a_telling_comes_from_what_that_told(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    theirs = await app.memory.remember(ann, lives("Rome", agent="other"))
+    tellings = [await app.memory.remember(ann, lives("Rome", agent="other")) for _ in range(2)]
+    fact = await app.memory.remember(ann, lives("Rome", confidence=0.5))
+    for told in tellings:
+        await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(told.event_id,)))
+    [kept] = await current(app, workspace, agent="gateway")
+    assert (kept.memory_id, kept.fact and kept.fact.confidence) == (fact.memory_id, 0.75)
+    explained = await app.memory.explain(ann.scope, fact.memory_id)
+    assert [source.origin for source in explained.sources] == [None, theirs.memory_id, theirs.memory_id]
+
+
+async def test_a_recall_of_something_else_is_a_source_by_itself(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    await app.memory.remember(ann, note("Ann writes from Rome", agent="other"))
+    recalled = await app.recaller.recall(ann, Recall(query="Rome", agent="other"))
+    fact = await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(recalled.recall_id,)))
+    [source] = (await app.memory.explain(ann.scope, fact.memory_id)).sources
+    assert (source.origin, source.confidence) == (None, 0.5)
+
+
+async def test_what_is_sent_again_is_the_same_whatever_is_known_of_its_source_by_then(
+    app: App, workspace: Workspace, owner: Connection
+) -> None:
+    ann = workspace.user("ann")
+    await app.memory.remember(ann, lives("Rome", agent="other"))
+    recalled = await app.recaller.recall(ann, Recall(query="Rome", agent="other"))
+    request = lives("Rome", memory_id=uuid.uuid4(), derived_from=(recalled.recall_id,))
+    first = await app.memory.remember(ann, request)
+    [source] = (await app.memory.explain(ann.scope, first.memory_id)).sources
+    owner.execute("DELETE FROM whence.recall_hits WHERE recall_id = %s", [recalled.recall_id])
+    again = await app.memory.remember(ann, request)
+    assert (again.memory_id, again.position) == (first.memory_id, first.position)
+    assert source.origin is not None
+
+
 async def test_who_is_sure_of_a_fact_has_a_row_with_how_sure(app: App, workspace: Workspace) -> None:
     fact = await app.memory.remember(workspace.user("ann"), lives("Rome"))
     assert await told_in(app, workspace, fact.memory_id) == [("user:ann", fact.event_id)]

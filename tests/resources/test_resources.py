@@ -257,6 +257,20 @@ async def test_what_another_process_deletes_does_not_stand_in_the_way_of_the_res
         assert [hit.text for hit in (await other.recaller.recall(ann, asked)).hits] == ["Tea for part one"]
 
 
+async def test_a_part_of_a_document_explains_what_ended_it(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    added, _ = await app.resources.add(ann, file_of(b"# Roses\n\nRed.", "a.md"))
+    await app.resources.settled(ann.scope, added.resource_id)
+    [part] = (await app.memory.page(ann.scope, Recall(session_id=added.uri))).memories
+    before = (await app.memory.explain(ann.scope, part.memory_id)).events
+    await app.resources.delete(workspace.admin, added.resource_id)
+    for scope in (ann.scope, workspace.admin.scope):
+        events = (await app.memory.explain(scope, part.memory_id)).events
+        assert events[:-1] == before
+        assert (events[-1].event_type, events[-1].user_id) == ("resource.deleted", "ann")
+        assert (await app.ledger.get(scope, events[-1].event_id)).parent_event_id == added.resource_id
+
+
 async def test_resources_follow_from_the_ledger(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     for number in range(4):

@@ -127,6 +127,7 @@ class Chats:
             raise refused("messages", f"from 1 to {MAX_MESSAGES}")
         said = read(messages)
         check_chat(chat.session_id)
+        self._check_own(chat)
         async with AsyncExitStack() as turn:
             if len(messages) > LARGE_ADD:
                 await turn.enter_async_context(self._room)
@@ -135,6 +136,13 @@ class Chats:
             before = await self._stored_before(chat, said, lefts, mark)
             kept = await self._beside(said, lambda: self._keep(chat, said, lefts, mark, before))
             return await self._stored(chat, kept)
+
+    def _check_own(self, chat: Chat) -> None:
+        """What is said in a chat is the user's, and so is what it teaches."""
+        name, profile = self._memory.profiles.of(chat.agent)
+        if profile.anchor != "user":
+            whose = f"memory of {chat.agent} is the workspace's, by the profile {name}, and a chat is a user's own"
+            raise refused("app_id", whose)
 
     async def _stored_before(
         self, chat: Chat, said: Sequence[Said], lefts: Sequence[Left], mark: Marker
@@ -354,6 +362,7 @@ class Chats:
 
     async def override(self, chat: Chat, memory_id: UUID, text: str) -> Overridden:
         """Another text takes the place of a memory, which stays in its history. Facts that only it taught go too."""
+        self._check_own(chat)
         memory = await self._get(chat, memory_id)
         if memory.fact is not None:
             raise refused("id", "is a fact that was drawn from a message: override the message, or delete the fact")
@@ -452,6 +461,7 @@ class Chats:
     async def flush(self, chat: Chat) -> Flushed:
         """Draws from the chat what it taught since the last time, as much as is read at once, and marks how far."""
         check_chat(chat.session_id)
+        self._check_own(chat)
         rows = await self._unread(chat)
         is_more = len(rows) > FLUSHED_AT_ONCE
         rows = rows[:FLUSHED_AT_ONCE]

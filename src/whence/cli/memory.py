@@ -208,13 +208,19 @@ def _happened(event: MemoryEvent) -> str:
         return f"its session was closed {said}"
     if event.event_type == "system.retention_applied":
         return f"ended by a timer {said}"
+    if event.event_type == "resource.processed":
+        return f"its document could not be read to the end {said}"
     who = event.user_id or "an administrator"
     if event.event_type == "memory.forgotten":
         return f"forgotten {said} by {who}"
+    if event.event_type == "resource.deleted":
+        return f"its document was deleted {said} by {who}"
     if event.helpful is not None:
         return f"found {'helpful' if event.helpful else 'unhelpful'} {said} by {who}"
-    # A source that is new is told of above, with who it was.
-    return f"told again {said} by one who had told it"
+    if event.event_type == "memory.remembered":
+        # A source that is new is told of above, with who it was.
+        return f"told again {said} by one who had told it"
+    return f"{event.event_type} {said}"
 
 
 def _place(location: Location) -> str:
@@ -230,7 +236,7 @@ def _source(source: MemorySource) -> str:
         return f"{source.source}, told by {source.said_by} at {said}"
     what = f" ({source.event.event_type}, #{source.event.global_position})" if source.event is not None else ""
     told = f" told by {source.told_by}," if source.told_by else ""
-    own = ", had from here" if source.is_own else ""
+    own = ", had from here" if source.is_own else f", had from {source.origin}" if source.origin else ""
     return f"{source.role} {source.source}{what},{told} drawn from by {source.said_by} at {said}{own}"
 
 

@@ -65,7 +65,10 @@ def _tell(report: SessionReport) -> None:
     counts = ", ".join(f"{count:,} {fate}" for fate, count in sorted(report.counts.items()))
     print_plain(f"  {counts or 'nothing was in it'}")
     for routine in report.routines:
-        print_plain(f"  learnt from {routine.support} sessions, {routine.memory_id}:")
+        learnt = f"learnt from {routine.support} sessions, {routine.memory_id}"
+        if routine.memory_id is None:
+            learnt = f"seen in {routine.support} sessions and not kept: {routine.refused}"
+        print_plain(shown(f"  {learnt}:"))
         for number, step in enumerate(routine.steps, 1):
             print_plain(shown(f"    {number}. {step}"))
     for row in report.rows:

@@ -843,6 +843,18 @@ $$;
 
 ALTER FUNCTION whence.is_derived_from(in_workspace text, id uuid, before bigint) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.is_had_already(in_workspace text, known uuid, origin uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT origin IS NOT NULL AND (origin = known
+        OR EXISTS (SELECT FROM whence.memory_sources s
+            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.role = 'memory' AND s.source = origin::text)
+        OR EXISTS (SELECT FROM whence.memory_sources s
+            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.origin = is_had_already.origin))
+$$;
+
+ALTER FUNCTION whence.is_had_already(in_workspace text, known uuid, origin uuid) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.is_held(in_workspace text, id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -857,19 +869,19 @@ $$;
 
 ALTER FUNCTION whence.is_held(in_workspace text, id uuid) OWNER TO whence_owner;
 
-CREATE FUNCTION whence.is_own_word(in_workspace text, known uuid[], source text, role text) RETURNS boolean
+CREATE FUNCTION whence.is_own_word(in_workspace text, known uuid, source text, role text) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
     SELECT CASE WHEN role = 'told' THEN false ELSE
-        source::uuid = ANY (known)
+        source::uuid = known
         OR EXISTS (SELECT FROM whence.memory_tellings t
-            WHERE t.workspace_id = in_workspace AND t.event_id = source::uuid AND t.memory_id = ANY (known))
+            WHERE t.workspace_id = in_workspace AND t.event_id = source::uuid AND t.memory_id = known)
         OR EXISTS (SELECT FROM whence.recall_hits h
-            WHERE h.workspace_id = in_workspace AND h.recall_id = source::uuid AND h.memory_id = ANY (known))
+            WHERE h.workspace_id = in_workspace AND h.recall_id = source::uuid AND h.memory_id = known)
     END
 $$;
 
-ALTER FUNCTION whence.is_own_word(in_workspace text, known uuid[], source text, role text) OWNER TO whence_owner;
+ALTER FUNCTION whence.is_own_word(in_workspace text, known uuid, source text, role text) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.item_compares(one jsonb, sign text, other jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1144,10 +1156,10 @@ BEGIN
     ), told AS (
         INSERT INTO whence.memory_sources (
             workspace_id, memory_id, source, role, position, event_id, user_id, said_by, confidence, told_at,
-            byte_from, byte_to
+            byte_from, byte_to, origin
         )
         SELECT in_workspace, event_id, s->>'source', s->>'role', at_position, event_id, user_id, said_by, confidence, at,
-            (s->>'byte_from')::integer, (s->>'byte_to')::integer
+            (s->>'byte_from')::integer, (s->>'byte_to')::integer, (s->>'origin')::uuid
         FROM (SELECT * FROM plain WHERE teller IS NULL) p, jsonb_array_elements(p.sources) s
         ON CONFLICT DO NOTHING
     ), embedded AS (
@@ -1245,15 +1257,18 @@ BEGIN
     END IF;
     IF same IS NOT NULL OR in_teller IS NULL THEN
         INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
-            confidence, told_at, byte_from, byte_to)
-        SELECT in_workspace, coalesce(same, m.event_id), s->>'source', s->>'role', at_position, m.event_id, m.user_id,
-            m.said_by, CASE WHEN same IS NULL OR NOT whence.is_own_word(in_workspace, ARRAY[same], s->>'source', s->>'role')
+            confidence, told_at, byte_from, byte_to, origin)
+        SELECT in_workspace, coalesce(same, m.event_id), s.source, s.role, at_position, m.event_id, m.user_id, m.said_by,
+            CASE WHEN same IS NULL OR NOT whence.is_own_word(in_workspace, same, s.source, s.role)
+                AND NOT whence.is_had_already(in_workspace, same,
+                    coalesce(s.origin, CASE s.role WHEN 'memory' THEN s.source::uuid END))
                 THEN m.confidence END,
-            m.recorded_at, (s->>'byte_from')::integer, (s->>'byte_to')::integer
-        FROM jsonb_array_elements(m.sources) s
-        WHERE s->>'role' <> 'told' OR NOT EXISTS (
+            m.recorded_at, s.byte_from, s.byte_to, s.origin
+        FROM jsonb_to_recordset(m.sources)
+            s (source text, role text, byte_from integer, byte_to integer, origin uuid)
+        WHERE s.role <> 'told' OR NOT EXISTS (
             SELECT FROM whence.memories o
-            WHERE o.workspace_id = in_workspace AND o.memory_id = same AND o.teller = s->>'source'
+            WHERE o.workspace_id = in_workspace AND o.memory_id = same AND o.teller = s.source
         )
         ON CONFLICT DO NOTHING;
     END IF;
@@ -2048,6 +2063,7 @@ CREATE TABLE whence.memory_sources (
     told_at timestamp with time zone NOT NULL,
     byte_from integer,
     byte_to integer,
+    origin uuid,
     CONSTRAINT memory_sources_byte_range CHECK ((((byte_from IS NULL) = (byte_to IS NULL)) AND ((byte_from IS NULL) OR ((byte_from >= 0) AND (byte_to > byte_from))))),
     CONSTRAINT memory_sources_role_known CHECK ((role = ANY (ARRAY['told'::text, 'event'::text, 'memory'::text])))
 );
@@ -2062,6 +2078,8 @@ COMMENT ON COLUMN whence.memory_sources.event_id IS 'The event that told it and 
 
 COMMENT ON COLUMN whence.memory_sources.byte_from IS 'Where in the source it is said, as UTF-8; NULL where nobody says.';
 
+COMMENT ON COLUMN whence.memory_sources.origin IS 'The memory that says the same which the source, a recall or a telling, has found or told; NULL where there is none.';
+
 CREATE VIEW whence.memory_all_sources WITH (security_invoker='true') AS
  SELECT s.workspace_id,
     s.memory_id,
@@ -2074,7 +2092,8 @@ CREATE VIEW whence.memory_all_sources WITH (security_invoker='true') AS
     s.confidence,
     s.told_at,
     s.byte_from,
-    s.byte_to
+    s.byte_to,
+    s.origin
    FROM whence.memory_sources s
 UNION ALL
  SELECT m.workspace_id,
@@ -2088,7 +2107,8 @@ UNION ALL
     NULL::double precision AS confidence,
     m.recorded_at AS told_at,
     NULL::integer AS byte_from,
-    NULL::integer AS byte_to
+    NULL::integer AS byte_to,
+    NULL::uuid AS origin
    FROM whence.memories m
   WHERE (m.teller IS NOT NULL);
 
@@ -2778,7 +2798,7 @@ CREATE INDEX conversations_tombstoned ON whence.conversations USING btree (works
 
 CREATE INDEX erasures_of_subject ON whence.erasures USING btree (subject_hash, workspace_id, "position");
 
-CREATE INDEX events_about ON whence.events USING btree (workspace_id, parent_event_id) WHERE (event_type = ANY (ARRAY['memory.forgotten'::text, 'memory.feedback'::text]));
+CREATE INDEX events_about ON whence.events USING btree (workspace_id, parent_event_id) WHERE (event_type = ANY (ARRAY['memory.forgotten'::text, 'memory.feedback'::text, 'resource.processed'::text, 'resource.deleted'::text]));
 
 CREATE INDEX events_by_session ON whence.events USING btree (workspace_id, session_id, global_position);
 
@@ -2810,17 +2830,15 @@ CREATE INDEX memories_by_age ON whence.memories USING btree (profile, kind, work
 
 CREATE INDEX memories_by_key ON whence.memories USING btree (conflict_key, workspace_id, owner, agent, valid_at) WHERE (conflict_key IS NOT NULL);
 
-CREATE INDEX memories_by_run ON whence.memories USING btree (agent, workspace_id, "position") WHERE ((run_id IS NOT NULL) AND (kind = 'episodic'::text));
-
 CREATE INDEX memories_by_session ON whence.memories USING btree (session_id, workspace_id, "position") WHERE (session_id IS NOT NULL);
 
 CREATE INDEX memories_ended ON whence.memories USING btree (GREATEST(invalid_at, invalidated_at, recorded_at), workspace_id) WHERE ((invalid_at IS NOT NULL) AND (tier = 'persistent'::text) AND (deleted_at IS NULL));
 
 CREATE INDEX memories_in_order ON whence.memories USING btree (owner, workspace_id, "position");
 
-CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, conflict_key) WHERE ((conflict_key IS NOT NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
+CREATE INDEX memories_of_runs ON whence.memories USING btree (agent, workspace_id, "position") WHERE ((run_id IS NOT NULL) AND (kind = 'episodic'::text));
 
-CREATE INDEX memories_over_text ON whence.memories USING btree (body_hash, workspace_id) WHERE ((kind = 'semantic'::text) AND (tier = 'persistent'::text) AND (conflict_key IS NULL) AND ((deleted_at IS NOT NULL) OR (superseded_at IS NOT NULL)));
+CREATE UNIQUE INDEX memories_one_current ON whence.memories USING btree (workspace_id, owner, agent, tier, anchor, kind, conflict_key) WHERE ((conflict_key IS NOT NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
 
 CREATE UNIQUE INDEX memories_same_text ON whence.memories USING btree (body_hash, workspace_id, owner, agent, tier, anchor, kind) WHERE ((kind <> 'episodic'::text) AND (conflict_key IS NULL) AND (invalid_at IS NULL) AND (superseded_at IS NULL) AND (deleted_at IS NULL) AND (archived_at IS NULL));
 
@@ -2846,11 +2864,15 @@ CREATE INDEX memory_index_like_768 ON whence.memory_index USING hnsw (((embeddin
 
 CREATE INDEX memory_sources_by_event ON whence.memory_sources USING btree (event_id, workspace_id);
 
+CREATE INDEX memory_sources_by_origin ON whence.memory_sources USING btree (memory_id, origin, workspace_id) WHERE (origin IS NOT NULL);
+
 CREATE INDEX memory_sources_by_source ON whence.memory_sources USING btree (source, workspace_id) WHERE (role <> 'told'::text);
 
 CREATE INDEX memory_sources_derived ON whence.memory_sources USING btree (workspace_id, memory_id) WHERE ((role = 'memory'::text) AND (told_at > '-infinity'::timestamp with time zone));
 
 CREATE INDEX memory_tellings_by_memory ON whence.memory_tellings USING btree (memory_id, workspace_id);
+
+CREATE INDEX recall_hits_by_recall ON whence.recall_hits USING btree (recall_id, workspace_id);
 
 CREATE INDEX recalls_by_user ON whence.recalls USING btree (user_id, workspace_id, agent, "position");
 

@@ -90,7 +90,8 @@ class _WorkersManager(_Manager):
     async def _written(
         self, job: Attempt, write: Callable[..., Awaitable[None]], *arguments: Any, **options: Any
     ) -> None:
-        """A worker that is to stop, or can no longer say that it lives, does so once this is done."""
+        """A worker that can no longer say that it lives ends once this is done; one that is told to stop waits a few
+        seconds for it."""
         is_first = True
         while True:
             try:

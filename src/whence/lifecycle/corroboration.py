@@ -36,6 +36,11 @@ class Promotion(NamedTuple):
     first."""
     valid_at: datetime
 
+    @property
+    def first(self) -> UUID:
+        """The row whose words outlive it."""
+        return self.sources[0]
+
 
 def promotions(tellings: Mapping[UUID, Sequence[Telling]]) -> list[Promotion]:
     """What outlives its session, each thing once. `tellings` are those of each row, the rows in order."""
@@ -74,7 +79,7 @@ def _standing(told: Sequence[Telling]) -> list[Telling]:
 
 def _promotion(rows: Sequence[UUID], stands: Sequence[Telling]) -> Promotion:
     knowing = [each.memory_id for each in stands if not each.is_persistent and each.sources]
-    first = next((row for row in rows if row in knowing), rows[0])
+    first = next(row for row in rows if row in knowing)
     others = [each for each in knowing if each != first]
     # What is remembered already is told once more, and not as something that held before it.
     kept = [each.valid_at for each in stands if each.is_persistent]

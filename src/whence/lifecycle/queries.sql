@@ -64,61 +64,49 @@ SELECT m.memory_id, m.tier, m.kind, m.subject_id, whence.is_held(m.workspace_id,
 -- name: tellings
 -- Of each semantic row: what was told of the same thing by whom it is the memory of, in any session, and of a fact in any
 -- tier, what persists and then the last ones; whether it says the same; and by which sources, the last ones. What a close has
--- removed is there until it is disposed of, and counts; what somebody forgot does not. What comes from a memory that says the
--- same is no source, in whatever tier that is and whatever has become of it.
-SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid_at, ARRAY(
-    SELECT c.role || ' ' || c.source FROM whence.memory_all_sources c
-    WHERE c.workspace_id = %(workspace_id)s AND c.memory_id = o.memory_id
-      AND NOT whence.is_own_word(%(workspace_id)s, same.ids, c.source, c.role)
-    ORDER BY c.position DESC LIMIT %(sources)s::bigint
-)
+-- removed is there until it is disposed of, and counts; what somebody forgot does not. What comes from a memory of theirs
+-- that says the same is no source, in whatever tier that is and whatever has become of it; what comes from another's is
+-- that one's word, by whichever recall it was found.
+SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid_at, CASE WHEN o.is_same THEN ARRAY(
+    SELECT DISTINCT CASE WHEN c.origin IS NULL THEN c.role || ' ' || c.source ELSE 'memory ' || c.origin END
+    FROM (
+        SELECT c.role, c.source, c.origin, coalesce(c.origin, CASE c.role WHEN 'memory' THEN c.source::uuid END) AS known
+        FROM whence.memory_all_sources c
+        WHERE c.workspace_id = %(workspace_id)s AND c.memory_id = o.memory_id
+        ORDER BY c.position DESC LIMIT %(sources)s::bigint
+    ) c
+    LEFT JOIN LATERAL (
+        SELECT * FROM whence.memories x
+        WHERE x.workspace_id = %(workspace_id)s AND x.memory_id = c.known OFFSET 0
+    ) x ON true
+    WHERE NOT coalesce(x.owner = m.owner AND x.agent = m.agent AND x.kind = 'semantic'
+        AND x.object_key IS NOT DISTINCT FROM m.object_key AND x.conflict_key IS NOT DISTINCT FROM m.conflict_key
+        AND (m.conflict_key IS NOT NULL OR x.body_hash = m.body_hash), false)
+) ELSE '{}' END
 FROM (SELECT m.* {rows_of_stretch}) m
 CROSS JOIN LATERAL (
-    SELECT ARRAY(
-        SELECT o.memory_id FROM whence.memories o
-        WHERE o.conflict_key = m.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner
-          AND o.agent = m.agent AND o.kind = 'semantic' AND o.object_key IS NOT DISTINCT FROM m.object_key
-        UNION ALL
-        SELECT o.memory_id FROM whence.memories o
-        WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
-          AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
-          AND o.tier <> 'persistent'
-        UNION ALL
-        -- By the text first, whatever the table looked like when the plan was made.
-        SELECT o.memory_id FROM (
-            SELECT * FROM whence.memories o
-            WHERE o.body_hash = m.body_hash AND o.kind <> 'episodic' AND o.conflict_key IS NULL
-              AND o.invalid_at IS NULL AND o.superseded_at IS NULL AND o.deleted_at IS NULL AND o.archived_at IS NULL
-            OFFSET 0
-        ) o
-        WHERE m.conflict_key IS NULL AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner AND o.agent = m.agent
-          AND o.kind = 'semantic' AND o.tier = 'persistent'
-        UNION ALL
-        SELECT o.memory_id FROM whence.memories o
-        WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
-          AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
-          AND o.tier = 'persistent' AND (o.deleted_at IS NOT NULL OR o.superseded_at IS NOT NULL)
-    ) AS ids
-) same
-CROSS JOIN LATERAL (
-    SELECT o.memory_id, o.position, o.object_key IS NOT DISTINCT FROM m.object_key AS is_same,
-        o.tier = 'persistent' AS is_persistent, o.valid_at
+    SELECT o.memory_id, o.position, o.object_key IS NOT DISTINCT FROM m.object_key AS is_same, o.is_persistent, o.valid_at
     FROM (
-        SELECT * FROM whence.memories o
-        WHERE o.conflict_key = m.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner
-          AND o.agent = m.agent AND o.kind = 'semantic'
-        UNION ALL
-        SELECT * FROM whence.memories o
-        WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
-          AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
-          AND o.tier <> 'persistent'
+        -- In order first, so that the sessions of the last ones alone are looked up.
+        SELECT o.*, o.tier = 'persistent' AS is_persistent FROM (
+            SELECT * FROM whence.memories o
+            WHERE o.conflict_key = m.conflict_key AND o.workspace_id = %(workspace_id)s AND o.owner = m.owner
+              AND o.agent = m.agent AND o.kind = 'semantic'
+            UNION ALL
+            SELECT * FROM whence.memories o
+            WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
+              AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
+              AND o.tier <> 'persistent'
+        ) o
+        WHERE o.invalid_at IS NULL AND o.stripped_at IS NULL AND (o.deleted_at IS NULL OR o.archived_at IS NULL)
+        ORDER BY is_persistent DESC, o.position DESC OFFSET 0
     ) o
-    WHERE o.invalid_at IS NULL AND o.stripped_at IS NULL AND (o.deleted_at IS NULL OR o.archived_at IS NULL AND EXISTS (
+    WHERE o.deleted_at IS NULL OR EXISTS (
         SELECT FROM whence.sessions s
         WHERE s.workspace_id = o.workspace_id AND s.owner = o.owner AND s.agent = o.agent
           AND s.session_id = o.session_id AND s.closed_at = o.deleted_at
-    ))
-    ORDER BY o.tier = 'persistent' DESC, o.position DESC LIMIT %(tellings)s::bigint
+    )
+    LIMIT %(tellings)s::bigint
 ) o
 WHERE m.kind = 'semantic';
 
@@ -376,7 +364,9 @@ CROSS JOIN LATERAL (
     SELECT * FROM whence.retention_states s
     WHERE s.workspace_id = %(workspace_id)s AND s.id = d.memory_id AND s.state = 'ORPHANED' OFFSET 0
 ) s
-JOIN whence.memories m ON m.workspace_id = %(workspace_id)s AND m.memory_id = s.id
+CROSS JOIN LATERAL (
+    SELECT * FROM whence.memories m WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = s.id OFFSET 0
+) m
 ORDER BY m.position LIMIT %(limit)s::bigint;
 
 -- name: state_of

@@ -31,7 +31,16 @@ from whence.logs import tell_failure
 from whence.memory import Memory
 from whence.memory.own import check_limit, check_names
 from whence.memory.profiles import Profile
-from whence.memory.writing import BETWEEN, MAX_SOURCES, Draft, draft, event_of, normal
+from whence.memory.writing import (
+    BETWEEN,
+    MAX_SOURCES,
+    MAX_TEXT_CHARACTERS,
+    Draft,
+    draft,
+    event_of,
+    normal,
+    refused,
+)
 from whence.wire import (
     Event,
     Fact,
@@ -101,8 +110,8 @@ class _Plan(NamedTuple):
     until: int
     subject: str
     kept: list[_Kept]
-    refused: dict[UUID, str]
-    """Rows that would outlive it, with why their profile does not let them."""
+    refused: list[tuple[Promotion | Routine, str]]
+    """What would outlive it, with why its profile does not let it."""
 
 
 class Sessions:
@@ -247,14 +256,14 @@ class Sessions:
             episodes = await self._episodes(tx, workspace_id, stretch, subject, (session.first_position, until))
             _, profile = self._memory.profiles.of(stretch.agent)
             agreed = await self._promotions(tx, workspace_id, stretch, session, until) if _may_keep(profile) else []
-            ids = [each.rows[0] for each in agreed]
+            ids = [each.first for each in agreed]
             texts = await (await tx.execute(_SQL["texts_of"], scope.values(ids=ids), binary=True)).fetchall()
         found = await asyncio.to_thread(_routines, stretch, episodes) if _may_learn(profile) else []
         found = await self._news(workspace_id, stretch, subject, found)
         said = {row[0]: row for row in texts}
-        told = [_promoted(stretch, said[each.rows[0]], each) for each in agreed]
+        told = [_promoted(stretch, said[each.first], each) for each in agreed]
         told += [_procedure(stretch, subject, item) for item in found]
-        return _Plan(session, until, subject, *await self._kept(workspace_id, told, [*agreed, *found]))
+        return _Plan(session, until, subject, *await self._kept(workspace_id, stretch, told, [*agreed, *found]))
 
     async def _session(self, tx: Tx, workspace_id: str, stretch: Stretch) -> tuple[Session, int | None]:
         values = {"workspace_id": workspace_id, **stretch._asdict()}
@@ -365,24 +374,24 @@ class Sessions:
         return [routine for key, routine in keys.items() if (known.get(key) or 0) < routine.support]
 
     async def _kept(
-        self, workspace_id: str, told: list[Remember], found: Sequence[Promotion | Routine]
-    ) -> tuple[list[_Kept], dict[UUID, str]]:
-        """Ready to be stored: models are asked before the lock is taken. And the rows that are not, with why: their
-        profile may be another than it was when they were told."""
+        self, workspace_id: str, stretch: Stretch, told: list[Remember], found: Sequence[Promotion | Routine]
+    ) -> tuple[list[_Kept], list[tuple[Promotion | Routine, str]]]:
+        """Ready to be stored: models are asked before the lock is taken. And what is not to be, with why: its profile
+        may be another than it was when it was told."""
         speaker = Principal(workspace_id, WHENCE, is_admin=True)
-        drafts, refused = list[tuple[Draft, Promotion | Routine]](), dict[UUID, str]()
+        drafts, unkept = list[tuple[Draft, Promotion | Routine]](), list[tuple[Promotion | Routine, str]]()
         for request, each in zip(told, found, strict=True):
             try:
-                drafts.append((draft(speaker, request, self._memory.profiles), each))
+                drafts.append((_checked(draft(speaker, request, self._memory.profiles), stretch, each), each))
             except InvalidInput as error:
-                refused |= dict.fromkeys(each.rows if isinstance(each, Promotion) else (), error.detail)
+                unkept.append((each, error.detail))
         vectors = await self._memory.embedded([drafted.text for drafted, _ in drafts]) if drafts else []
         now = self._clock()
         kept = [
             _Kept(drafted, event_of(drafted, vector, dict.fromkeys(_pointers(each), True), now, _support(each)), each)
             for (drafted, each), vector in zip(drafts, vectors, strict=True)
         ]
-        return kept, refused
+        return kept, unkept
 
     async def _summary(self, tx: Tx, workspace_id: str, plan: _Plan, rows: list[_Row]) -> str:
         """What was most important, in its own words. Only what is the subject's: it is kept under that key."""
@@ -454,17 +463,37 @@ def _about(stretch: Stretch, subject: str) -> str | None:
     return subject if subject not in ("", stretch.owner) else None
 
 
+def _checked(drafted: Draft, stretch: Stretch, found: Promotion | Routine) -> Draft:
+    """Raises InvalidInput where the profile by now would have a person's memory seen by everybody, or have a fact say
+    less than what it repeats: that would be another one, and end it."""
+    if stretch.owner and drafted.profile.anchor != "user":
+        whose = f"memory of the profile {drafted.profile_name} is the workspace's by now, and this is {stretch.owner}'s"
+        raise refused("user_id", whose)
+    if isinstance(found, Promotion) and drafted.changed:
+        what = ", ".join(category.replace("_", " ") for category in drafted.sanitised)
+        fields = ", ".join(sorted(drafted.changed))
+        raise refused(fields, f"holds what the profile {drafted.profile_name} takes out of memory by now: {what}")
+    return drafted
+
+
 def _procedure(stretch: Stretch, subject: str, routine: Routine) -> Remember:
-    steps = "\n".join(f"{number}. {text}" for number, text in enumerate(routine.steps, 1))
     return Remember(
         agent=stretch.agent,
         tier="persistent",
         kind="procedural",
-        text=f"Done in {routine.support} sessions in this order:\n{steps}",
+        text=_in_words(routine),
         user_id=stretch.owner or None,
         subject_id=_about(stretch, subject),
         key=_key(routine),
     )
+
+
+def _in_words(routine: Routine) -> str:
+    """Each step may take its part of what a text may have."""
+    head = f"Done in {routine.support} sessions in this order:"
+    numbered = [f"{number}. {text}" for number, text in enumerate(routine.steps, 1)]
+    most = (MAX_TEXT_CHARACTERS - len(head)) // len(numbered) - 1
+    return "\n".join([head, *(step if len(step) <= most else f"{step[: most - 1]}…" for step in numbered)])
 
 
 def _promoted(stretch: Stretch, row: tuple[Any, ...], agreed: Promotion) -> Remember:
@@ -517,6 +546,7 @@ def _report(
 ) -> SessionReport:
     """`rows` are each with the rule that it repeats, if it does; `kept` is what outlives it, with what it became."""
     became = {row: memory_id for memory_id, found in kept if isinstance(found, Promotion) for row in found.rows}
+    why = {row: reason for found, reason in plan.refused if isinstance(found, Promotion) for row in found.rows}
     told = [
         SessionRow(
             row.memory_id,
@@ -525,11 +555,12 @@ def _report(
             _fate(row, became),
             became.get(row.memory_id),
             repeats,
-            plan.refused.get(row.memory_id),
+            why.get(row.memory_id),
         )
         for row, repeats in rows
     ]
-    learnt = [(memory_id, found) for memory_id, found in kept if isinstance(found, Routine)]
+    learnt = [_learnt(found, memory_id) for memory_id, found in kept if isinstance(found, Routine)]
+    learnt += [_learnt(found, None, reason) for found, reason in plan.refused if isinstance(found, Routine)]
     return SessionReport(
         event_id=new_id(),
         session_id=stretch.session_id,
@@ -540,12 +571,14 @@ def _report(
         closed_at=now,
         counts=dict(Counter(row.fate for row in told)),
         rows=told,
-        routines=[
-            SessionRoutine(memory_id, item.support, list(item.steps), [list(each) for each in item.occurrences])
-            for memory_id, item in learnt
-        ],
+        routines=learnt,
         summary=summary,
     )
+
+
+def _learnt(routine: Routine, memory_id: UUID | None, reason: str | None = None) -> SessionRoutine:
+    events = [list(each) for each in routine.occurrences]
+    return SessionRoutine(memory_id, routine.support, list(routine.steps), events, reason)
 
 
 def _fate(row: _Row, became: dict[UUID, UUID]) -> Fate:

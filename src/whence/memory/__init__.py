@@ -46,9 +46,11 @@ from whence.memory.writing import (
     MAX_SOURCES,
     MAX_TEXT_CHARACTERS,
     Draft,
+    body_hash,
     draft,
     event_of,
     normal,
+    owner_in,
     refused,
     told_in,
     units_given,
@@ -195,8 +197,15 @@ class Memory:
         else:
             drafts = self._drafts(principal, requests, look)
         sound = [item for item in drafts if isinstance(item, Draft)]
+        origins = await self._origins(principal.scope, sound, look)
         events = [
-            event_of(item, vector, {source: look.sources[source] for source in item.request.derived_from}, look.now)
+            event_of(
+                item,
+                vector,
+                {source: look.sources[source] for source in item.request.derived_from},
+                look.now,
+                origins=origins.get(item.event_id, {}),
+            )
             for item, vector in zip(sound, await self._vectors(sound), strict=True)
         ]
         return _Told(drafts, events, await self._ledger.put(principal.workspace_id, events, parts))
@@ -287,6 +296,26 @@ class Memory:
                 rows = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchall()
                 runs = {row[0]: Run(*row) for row in rows}  # pyright: ignore[reportCallIssue]
         return _Look(self._clock(), sources, runs)
+
+    async def _origins(self, scope: Scope, drafts: list[Draft], look: _Look) -> dict[UUID, dict[UUID, UUID]]:
+        """Of what comes from recalls and tellings: the memories that say the same which these have found or told."""
+        asked = [
+            (item.event_id, source, owner_in(item) or "", item.request.agent, body_hash(item), *_said(item.fact))
+            for item in drafts
+            if item.request.kind == "semantic"
+            for source in item.request.derived_from
+            if not look.sources[source]
+        ]
+        if not asked:
+            return {}
+        names = ("tellings", "sources", "owners", "agents", "hashes", "subjects", "predicates", "objects")
+        values = scope.values(**dict(zip(names, map(list, zip(*asked, strict=True)), strict=True)))
+        async with self._database.transaction(scope) as tx:
+            rows: list[Any] = await (await tx.execute(_SQL["origins"], values, binary=True)).fetchall()
+        found: dict[UUID, dict[UUID, UUID]] = {}
+        for telling, source, origin in rows:
+            found.setdefault(telling, {})[source] = origin
+        return found
 
     async def _vectors(self, drafts: list[Draft]) -> list[Vector]:
         texts = [drafted.text for drafted in drafts if drafted.vector is None]
@@ -503,10 +532,14 @@ def _not_its_run(drafted: Draft, runs: dict[UUID, Run]) -> FieldError | None:
     # What a run has taught is often found when it is over; nothing more happens in it then.
     if request.kind == "episodic" and run.status != "running":
         return FieldError("run_id", f"the run is {run.status}")
-    owner = drafted.user_id if drafted.profile.anchor == "user" else None
+    owner = owner_in(drafted)
     if run.agent != request.agent or run.user_id != owner:
         return FieldError("run_id", "a run has memory of its own agent and user")
     return None
+
+
+def _said(fact: Fact | None) -> tuple[str | None, str | None, str | None]:
+    return (None, None, None) if fact is None else (fact.subject, fact.predicate, fact.object)
 
 
 def _listed(values: Sequence[str] | None) -> list[str] | None:

@@ -69,7 +69,7 @@ async def explanation(ledger: Ledger, scope: Scope, memory: StoredMemory, found:
 
 
 async def _sources(tx: Tx, ledger: Ledger, scope: Scope, rows: list[Any]) -> list[MemorySource]:
-    named = [UUID(row[0]) for row in rows if row[1] != "told"]
+    named = [UUID(row[0]) for row in rows if row[1] != "told"] + [row[11] for row in rows if row[11] is not None]
     envelopes = await ledger.named(tx, scope, named) if named else {}
     seen = dict(await (await tx.execute(_SQL["known_sources"], scope.values(ids=named))).fetchall())
     tellers = dict(await (await tx.execute(_SQL["tellers_of"], scope.values(ids=named))).fetchall())
@@ -84,7 +84,7 @@ def _source(
     if role == "told":
         return MemorySource(*row[:7])  # pyright: ignore[reportCallIssue] (a row is Any)
     shown = source if UUID(source) in seen else "somebody else's"
-    first, last, quote, is_own = row[7:]
+    first, last, quote, is_own, origin = row[7:]
     told = MemorySource(shown, *row[1:7])  # pyright: ignore[reportCallIssue]
     return replace(
         told,
@@ -93,6 +93,7 @@ def _source(
         byte_range=None if first is None else (first, last),
         quote=quoted(quote),
         is_own=is_own,
+        origin=origin if origin in seen else None,
     )
 
 

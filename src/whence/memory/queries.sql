@@ -136,7 +136,7 @@ SELECT s.source, s.role, s.event_id, s.position, s.said_by, s.confidence, s.told
     FROM whence.memories m
     WHERE s.byte_from IS NOT NULL AND s.role = 'memory' AND m.workspace_id = s.workspace_id
       AND m.memory_id = s.source::uuid AND m.deleted_at IS NULL AND m.body <> '' AND {seen}
-), whence.is_own_word(s.workspace_id, ARRAY[s.memory_id], s.source, s.role)
+), whence.is_own_word(s.workspace_id, s.memory_id, s.source, s.role), s.origin
 FROM whence.memory_all_sources s
 WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = %(memory_id)s
 ORDER BY s.position, s.role, s.source LIMIT %(limit)s::bigint;
@@ -205,6 +205,15 @@ CROSS JOIN LATERAL (
     UNION ALL
     SELECT e.* FROM whence.events e
     WHERE e.workspace_id = m.workspace_id AND e.parent_event_id = m.memory_id AND e.event_type = 'memory.forgotten'
+    UNION ALL
+    -- A part of a document ends with it: it is deleted, or could not be read to its end.
+    SELECT e.* FROM (
+        SELECT s.source::uuid AS resource_id FROM whence.memory_sources s
+        WHERE m.role = 'document' AND s.workspace_id = m.workspace_id AND s.memory_id = m.memory_id AND s.role = 'event'
+        OFFSET 0
+    ) s
+    JOIN whence.events e ON e.workspace_id = m.workspace_id AND e.parent_event_id = s.resource_id
+    WHERE e.event_type IN ('resource.processed', 'resource.deleted') AND e.recorded_at = m.deleted_at
     UNION ALL
     SELECT e.* FROM whence.sessions s
     JOIN whence.events e ON e.workspace_id = s.workspace_id AND e.event_id = s.close_event_id
@@ -278,6 +287,30 @@ WHERE e.workspace_id = %(workspace_id)s AND e.event_id = ANY (%(ids)s::uuid[])
 UNION
 SELECT m.memory_id, true FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {seen};
+
+-- name: origins
+-- Of each of these sources of what is to be told: the memory that says the same which it has found, if it is a recall, or
+-- told again. Where there are several, one of the same owner and agent, and of those the oldest.
+SELECT DISTINCT ON (d.telling, d.source) d.telling, d.source, m.memory_id
+FROM unnest(%(tellings)s::uuid[], %(sources)s::uuid[], %(owners)s::text[], %(agents)s::text[], %(hashes)s::text[],
+    %(subjects)s::text[], %(predicates)s::text[], %(objects)s::text[]
+) d (telling, source, owner, agent, body_hash, subject, predicate, object)
+CROSS JOIN LATERAL (
+    SELECT h.memory_id FROM whence.recall_hits h
+    WHERE h.workspace_id = %(workspace_id)s AND h.recall_id = d.source
+    UNION ALL
+    SELECT t.memory_id FROM whence.memory_tellings t
+    WHERE t.workspace_id = %(workspace_id)s AND t.event_id = d.source
+    OFFSET 0
+) f
+CROSS JOIN LATERAL (
+    SELECT * FROM whence.memories m WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = f.memory_id OFFSET 0
+) m
+WHERE m.kind = 'semantic' AND (m.body_hash = decode(d.body_hash, 'hex') OR d.subject IS NOT NULL
+    AND whence.as_compared(m.fact_object) = whence.as_compared(d.object)
+    AND whence.as_compared(m.fact_predicate) = whence.as_compared(d.predicate)
+    AND whence.as_compared(m.fact_subject) = whence.as_compared(d.subject))
+ORDER BY d.telling, d.source, m.owner = d.owner AND m.agent = d.agent DESC, m.memory_id;
 
 -- name: tellers_of
 -- Who told these memories, as far as they may be seen.

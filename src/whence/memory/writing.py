@@ -8,8 +8,9 @@ import hashlib
 import math
 import struct
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -152,9 +153,15 @@ def draft(
 
 
 def event_of(
-    drafted: Draft, vector: Vector, sources: dict[UUID, bool], now: datetime, support: int | None = None
+    drafted: Draft,
+    vector: Vector,
+    sources: dict[UUID, bool],
+    now: datetime,
+    support: int | None = None,
+    origins: Mapping[UUID, UUID] = MappingProxyType({}),
 ) -> OwnEvent:
-    """`sources` are the ids that it is derived from, each with whether it is a memory."""
+    """`sources` are the ids that it is derived from, each with whether it is a memory; `origins` the memories that say
+    the same which some of them have found or told."""
     request, profile = drafted.request, drafted.profile
     # A thread lives in a session; where nobody says in which, it is one of its own.
     thread = f"thread:{request.interaction_id}" if request.tier == "interaction" else None
@@ -178,7 +185,7 @@ def event_of(
     document = Document(
         agent=request.agent,
         body=drafted.text,
-        body_hash=_body_hash(drafted),
+        body_hash=body_hash(drafted),
         confidence=fact and fact.confidence,
         conflict=conflict,
         conflict_key=key,
@@ -198,12 +205,12 @@ def event_of(
         said_by=drafted.principal.user_id,
         sanitised=drafted.sanitised or None,
         session_id=session_id,
-        sources=_sources(drafted, sources),
+        sources=_sources(drafted, sources, origins),
         speaker=request.speaker,
         subject_id=subject_of(event),
         support=support,
         tier=request.tier,
-        user_id=drafted.user_id if profile.anchor == "user" else None,
+        user_id=owner_in(drafted),
         valid_at=request.valid_at,
         world_id_context=request.world_id_context,
     )
@@ -251,9 +258,12 @@ def document_of(payload: bytes) -> dict[str, Any]:
 
 
 def told_in(payload: bytes) -> tuple[dict[str, Any], str | None]:
-    """All that somebody told, out of its payload: what the event says, and the embedding that came with it."""
+    """All that somebody told, out of its payload: what the event says, but for what was found out about it, and the
+    embedding that came with it."""
     decoded = msgspec.json.decode(payload)
-    return decoded["memory"], decoded.get("embedding")
+    document = decoded["memory"]
+    sources = [{name: each[name] for name in each if name != "origin"} for each in document["sources"]]
+    return {**document, "sources": sources}, decoded.get("embedding")
 
 
 def vector_in(payload: dict[str, Any]) -> Vector | None:
@@ -293,11 +303,11 @@ def _keys(drafted: Draft) -> tuple[str | None, str | None]:
         said = drafted.event_id.hex if "fact.object" in drafted.changed else normal(fact.object)
         return f"{normal(fact.subject)}{BETWEEN}{normal(fact.predicate)}{within}", said
     if request.key is not None:
-        return f"{normal(request.key)}{BETWEEN}{within}", _body_hash(drafted)
+        return f"{normal(request.key)}{BETWEEN}{within}", body_hash(drafted)
     return None, None
 
 
-def _body_hash(drafted: Draft) -> str:
+def body_hash(drafted: Draft) -> str:
     request = drafted.request
     if "text" in drafted.changed:
         return _hash_of(drafted.text, str(drafted.event_id))
@@ -306,22 +316,20 @@ def _body_hash(drafted: Draft) -> str:
     return _hash_of(drafted.text, *(within if any(within) else ()), *spoken)
 
 
-def _sources(drafted: Draft, found: dict[UUID, bool]) -> list[dict[str, str | int]]:
+def _sources(drafted: Draft, found: dict[UUID, bool], origins: Mapping[UUID, UUID]) -> list[dict[str, str | int]]:
     request = drafted.request
     if found:
-        sources: list[dict[str, str | int]] = [
-            {"source": str(source), "role": "memory" if is_memory else "event"} for source, is_memory in found.items()
-        ]
-        if request.byte_range is not None:
+        within = request.byte_range
+        return [
             # In order of names, as a canonical payload has them.
-            first, last = request.byte_range
-            sources[0] = {
-                "byte_from": first,
-                "byte_to": last,
-                "role": sources[0]["role"],
-                "source": sources[0]["source"],
+            {
+                **({"byte_from": within[0], "byte_to": within[1]} if within is not None and place == 0 else {}),
+                **({"origin": str(origins[source])} if source in origins else {}),
+                "role": "memory" if is_memory else "event",
+                "source": str(source),
             }
-        return sources
+            for place, (source, is_memory) in enumerate(found.items())
+        ]
     teller = (
         f"run:{request.run_id}"
         if request.run_id
@@ -330,6 +338,11 @@ def _sources(drafted: Draft, found: dict[UUID, bool]) -> list[dict[str, str | in
         else f"user:{drafted.principal.user_id}"
     )
     return [{"source": teller, "role": "told"}]
+
+
+def owner_in(drafted: Draft) -> str | None:
+    """Whose memory it is; None stands for the workspace."""
+    return drafted.user_id if drafted.profile.anchor == "user" else None
 
 
 def owner_of(principal: Principal, named: str | None, name: str, profile: Profile) -> str | None:

@@ -61,6 +61,6 @@ $$;
 REVOKE ALL ON FUNCTION whence.canon_repeated(text[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION whence.canon_repeated(text[], text[]) TO whence_workspace;
 
--- What was said of a memory, or of a recall, later on: an explanation asks for it.
+-- What was said of a memory, of the document that it is a part of, or of a recall, later on: an explanation asks for it.
 CREATE INDEX events_about ON whence.events (workspace_id, parent_event_id)
-    WHERE event_type IN ('memory.forgotten', 'memory.feedback');
+    WHERE event_type IN ('memory.forgotten', 'memory.feedback', 'resource.processed', 'resource.deleted');

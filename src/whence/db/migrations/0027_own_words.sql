@@ -1,15 +1,90 @@
--- Whether a source of what is told again is one of the memories that say so, an event that told one, or a recall that
--- found one. What somebody has from there is no second opinion.
-CREATE FUNCTION whence.is_own_word(in_workspace text, known uuid[], source text, role text) RETURNS boolean
+-- Where a recall or a telling is a source, what stands behind it is a memory that says the same, be it another agent's: two
+-- recalls of one memory are one source.
+ALTER TABLE whence.memory_sources ADD COLUMN origin uuid;
+COMMENT ON COLUMN whence.memory_sources.origin IS 'The memory that says the same which the source, a recall or a telling, has found or told; NULL where there is none.';
+CREATE INDEX memory_sources_by_origin ON whence.memory_sources (memory_id, origin, workspace_id) WHERE origin IS NOT NULL;
+
+CREATE OR REPLACE VIEW whence.memory_all_sources WITH (security_invoker) AS
+SELECT s.workspace_id, s.memory_id, s.source, s.role, s.position, s.event_id, s.user_id, s.said_by, s.confidence, s.told_at,
+    s.byte_from, s.byte_to, s.origin
+FROM whence.memory_sources s
+UNION ALL
+SELECT m.workspace_id, m.memory_id, m.teller, 'told', m.position, m.memory_id, m.user_id, m.said_by, NULL, m.recorded_at,
+    NULL, NULL, NULL
+FROM whence.memories m WHERE m.teller IS NOT NULL;
+
+-- Which memories a recall found is asked when something is told that was derived from it.
+CREATE INDEX recall_hits_by_recall ON whence.recall_hits (recall_id, workspace_id);
+
+-- Whether a source of what is told again is the memory that says so, an event that told it, or a recall that found it.
+-- What somebody has from there is no second opinion.
+CREATE FUNCTION whence.is_own_word(in_workspace text, known uuid, source text, role text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN role = 'told' THEN false ELSE
-        source::uuid = ANY (known)
+        source::uuid = known
         OR EXISTS (SELECT FROM whence.memory_tellings t
-            WHERE t.workspace_id = in_workspace AND t.event_id = source::uuid AND t.memory_id = ANY (known))
+            WHERE t.workspace_id = in_workspace AND t.event_id = source::uuid AND t.memory_id = known)
         OR EXISTS (SELECT FROM whence.recall_hits h
-            WHERE h.workspace_id = in_workspace AND h.recall_id = source::uuid AND h.memory_id = ANY (known))
+            WHERE h.workspace_id = in_workspace AND h.recall_id = source::uuid AND h.memory_id = known)
     END
 $$;
+
+-- Whether it comes from a memory from which this one has it already.
+CREATE FUNCTION whence.is_had_already(in_workspace text, known uuid, origin uuid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT origin IS NOT NULL AND (origin = known
+        OR EXISTS (SELECT FROM whence.memory_sources s
+            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.role = 'memory' AND s.source = origin::text)
+        OR EXISTS (SELECT FROM whence.memory_sources s
+            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.origin = is_had_already.origin))
+$$;
+
+-- As before, with the origin of each source.
+CREATE OR REPLACE FUNCTION whence.memory_remember_plain(in_workspace text, start bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors halfvec[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    done bigint[];
+BEGIN
+    WITH given AS MATERIALIZED (
+        SELECT r.*, start + r.place AS at_position, coalesce(r.recorded_at, in_recorded_at) AS at,
+            whence.teller_of(r.sources, r.confidence) AS teller
+        FROM jsonb_populate_recordset(NULL::whence.remembered, documents) r
+        WHERE r.effect = 'remember' AND r.conflict_key IS NULL AND r.run_id IS NULL
+    ), stored AS (
+        INSERT INTO whence.memories (
+            workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
+            interaction_id, world_id_context, body, body_hash, fact_subject, fact_predicate, fact_object, confidence,
+            importance, valid_at, recorded_at, sanitised, speaker, role, teller
+        )
+        SELECT in_workspace, event_id, at_position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
+            interaction_id, world_id_context, body, decode(body_hash, 'hex'), fact_subject, fact_predicate, fact_object,
+            confidence, importance, coalesce(valid_at, at), at, sanitised, speaker, role, teller
+        FROM given
+        ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
+            WHERE kind <> 'episodic' AND conflict_key IS NULL AND invalid_at IS NULL AND superseded_at IS NULL
+                AND deleted_at IS NULL AND archived_at IS NULL
+            DO NOTHING
+        RETURNING memory_id
+    ), plain AS MATERIALIZED (
+        SELECT * FROM given WHERE event_id = ANY (ARRAY(SELECT memory_id FROM stored))
+    ), told AS (
+        INSERT INTO whence.memory_sources (
+            workspace_id, memory_id, source, role, position, event_id, user_id, said_by, confidence, told_at,
+            byte_from, byte_to, origin
+        )
+        SELECT in_workspace, event_id, s->>'source', s->>'role', at_position, event_id, user_id, said_by, confidence, at,
+            (s->>'byte_from')::integer, (s->>'byte_to')::integer, (s->>'origin')::uuid
+        FROM (SELECT * FROM plain WHERE teller IS NULL) p, jsonb_array_elements(p.sources) s
+        ON CONFLICT DO NOTHING
+    ), embedded AS (
+        INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
+        SELECT in_workspace, event_id, user_id, embedder, vectors[vector]
+        FROM plain WHERE embedder IS NOT NULL
+    )
+    SELECT coalesce(array_agg(p.place), '{}') INTO done FROM plain p;
+    RETURN done;
+END $$;
 
 -- As before, but what a memory is told again from itself does not make it surer, and what a run teaches is no episode.
 CREATE OR REPLACE FUNCTION whence.memory_remember_text(in_workspace text, m whence.remembered, at_position bigint) RETURNS jsonb
@@ -96,15 +171,18 @@ BEGIN
     END IF;
     IF same IS NOT NULL OR in_teller IS NULL THEN
         INSERT INTO whence.memory_sources (workspace_id, memory_id, source, role, position, event_id, user_id, said_by,
-            confidence, told_at, byte_from, byte_to)
-        SELECT in_workspace, coalesce(same, m.event_id), s->>'source', s->>'role', at_position, m.event_id, m.user_id,
-            m.said_by, CASE WHEN same IS NULL OR NOT whence.is_own_word(in_workspace, ARRAY[same], s->>'source', s->>'role')
+            confidence, told_at, byte_from, byte_to, origin)
+        SELECT in_workspace, coalesce(same, m.event_id), s.source, s.role, at_position, m.event_id, m.user_id, m.said_by,
+            CASE WHEN same IS NULL OR NOT whence.is_own_word(in_workspace, same, s.source, s.role)
+                AND NOT whence.is_had_already(in_workspace, same,
+                    coalesce(s.origin, CASE s.role WHEN 'memory' THEN s.source::uuid END))
                 THEN m.confidence END,
-            m.recorded_at, (s->>'byte_from')::integer, (s->>'byte_to')::integer
-        FROM jsonb_array_elements(m.sources) s
-        WHERE s->>'role' <> 'told' OR NOT EXISTS (
+            m.recorded_at, s.byte_from, s.byte_to, s.origin
+        FROM jsonb_to_recordset(m.sources)
+            s (source text, role text, byte_from integer, byte_to integer, origin uuid)
+        WHERE s.role <> 'told' OR NOT EXISTS (
             SELECT FROM whence.memories o
-            WHERE o.workspace_id = in_workspace AND o.memory_id = same AND o.teller = s->>'source'
+            WHERE o.workspace_id = in_workspace AND o.memory_id = same AND o.teller = s.source
         )
         ON CONFLICT DO NOTHING;
     END IF;

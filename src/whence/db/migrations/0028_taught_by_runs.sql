@@ -45,11 +45,7 @@ BEGIN
     RETURN jsonb_build_object('expired', expired, 'disposed', (SELECT count(*) FROM jsonb_object_keys(gone)));
 END $$;
 
-DROP INDEX whence.memories_by_run;
-CREATE INDEX memories_by_run ON whence.memories (agent, workspace_id, position)
+-- The old one serves until the new one is there.
+CREATE INDEX memories_of_runs ON whence.memories (agent, workspace_id, position)
     WHERE run_id IS NOT NULL AND kind = 'episodic';
-
--- A close asks whether what a session says was had from a memory that says the same and is over.
-CREATE INDEX memories_over_text ON whence.memories (body_hash, workspace_id)
-    WHERE kind = 'semantic' AND tier = 'persistent' AND conflict_key IS NULL
-        AND (deleted_at IS NOT NULL OR superseded_at IS NOT NULL);
+DROP INDEX whence.memories_by_run;
