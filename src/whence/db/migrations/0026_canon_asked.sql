@@ -11,9 +11,10 @@ SET pg_trgm.similarity_threshold = 0.85
 SET enable_seqscan = off
 AS $$
 DECLARE
-    read constant text := whence.as_read(said);
+    read text;
 BEGIN
     IF length(said) >= 100 THEN
+        read := whence.as_read(said);
         -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and
         -- would compare all rules of the world, at 25 microseconds each.
         SELECT r.rule_id, similarity(whence.as_read(r.body), read) INTO rule_id, alike
