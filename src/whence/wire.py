@@ -659,7 +659,7 @@ class SessionRow(msgspec.Struct, frozen=True, omit_defaults=True):
     repeats: str | None = None
     """Of what would have been: the rule of its world that it repeats."""
     refused: str | None = None
-    """The same: why its profile does not let it, which is another by now."""
+    """The same: why its profile does not let it, mostly one that was changed since."""
 
 
 class SessionRoutine(msgspec.Struct, frozen=True, omit_defaults=True):

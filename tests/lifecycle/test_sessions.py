@@ -22,10 +22,10 @@ from whence.jobs import JOBS, Job
 from whence.ledger import Ledger
 from whence.ledger.effects import OwnEvent
 from whence.lifecycle import sessions
-from whence.lifecycle.sessions import Sessions, Stretch
+from whence.lifecycle.sessions import Sessions, Stretch, _fitted
 from whence.memory.profiles import Profiles
 from whence.memory.rebuild import rebuild
-from whence.memory.writing import MAX_TEXT_CHARACTERS
+from whence.memory.writing import MAX_SOURCES, MAX_TEXT_CHARACTERS
 from whence.wire import Fact, Kind, Recall, Remember, SessionReport, SessionRow, StoredMemory, Tier
 
 ROUTINE = ("open the queue", "pick the oldest invoice", "compare it with the order", "ask for approval", "pay it")
@@ -417,6 +417,51 @@ async def test_a_fact_that_the_profile_would_alter_by_now_ends_no_other(
     assert (kept.fact and kept.fact.object, kept.invalid_at, kept.told_count) == (mail.object, None, 1)
 
 
+async def test_a_text_that_the_profile_would_alter_by_now_is_not_kept_either(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could tell that the next one says the same, and each close would keep another."""
+    ann = workspace.user("ann")
+    for session in ("s1", "s2"):
+        await later.memory.remember(ann, told("Ann is at ann@example.com", session, "semantic"))
+    stricter = Profiles({"gateway": {**GATEWAY, "sanitise": {"email": "replace"}}}, {})
+    monkeypatch.setattr(later.memory, "profiles", stricter)
+    [report] = await later.sessions.close(ann, "s1")
+    assert report.rows[0].refused == "text: holds what the profile gateway takes out of memory by now: email"
+    assert await held(later, ann, tiers=("persistent",)) == []
+
+
+@pytest.mark.parametrize("twin", [said("s0"), said("s0", None), said("s0", world_id_context="w1")])
+async def test_an_echo_is_one_although_the_recall_has_found_what_is_like_it_too(
+    later: App, workspace: Workspace, twin: Remember
+) -> None:
+    """Other words, another world: those say something else, and are no source of this."""
+    ann = workspace.user("ann")
+    if twin.fact is not None:
+        twin = msgspec.structs.replace(twin, text=f"{twin.text} {twin.world_id_context or 'about bob'}")
+        twin = twin if twin.world_id_context else msgspec.structs.replace(twin, subject_id="bob")
+    else:
+        twin = msgspec.structs.replace(twin, text=said("s0").text)
+    await later.memory.remember(ann, msgspec.structs.replace(twin, tier="persistent"))
+    await later.memory.remember(ann, said("s1"))
+    found = await later.recaller.recall(ann, Recall(query="Ann Rome"))
+    assert len(found.hits) == 2
+    assert (await closed(later, ann, said("s2", derived_from=(found.recall_id,)))).fate == "removed"
+    assert (await closed(later, ann, said("s3"))).fate == "promoted"
+
+
+async def test_what_is_told_again_from_recalls_however_often_was_told_by_somebody(
+    later: App, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    assert (await closed(later, ann, said("s0"))).fate == "removed"
+    await later.memory.remember(ann, said("s1"))
+    letters = [event({"text": f"letter {number}"}, user_id="ann", occurred_at=later.clock()) for number in range(3)]
+    await later.ledger.append(workspace.admin, letters)
+    recalls = [(await later.recaller.recall(ann, Recall(query="Ann Rome"))).recall_id for _ in range(MAX_SOURCES)]
+    assert (await closed(later, ann, said("s1", derived_from=tuple(recalls)))).fate == "promoted"
+
+
 async def test_what_outlives_a_session_has_the_words_of_one_who_knows(
     later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -462,6 +507,33 @@ async def test_a_routine_of_long_steps_is_cut_to_what_a_text_may_have(later: App
     assert MAX_TEXT_CHARACTERS - 10 < len(procedure.text) <= MAX_TEXT_CHARACTERS
     assert [line[:10] for line in procedure.text.splitlines()[1:]] == ["1. first a", "2. second ", "3. third a"]
     assert all(line.endswith("…") for line in procedure.text.splitlines()[1:])
+
+
+async def test_one_long_step_of_a_routine_is_not_cut_where_all_fit(later: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    steps = ["go on " * 3_000 + "now", "look", "write"]
+    for session in ("s1", "s2", "s3"):
+        await tell(later, ann, session, *steps)
+        [report] = await later.sessions.close(ann, session)
+    [procedure] = await held(later, ann, kinds=("procedural",))
+    assert report.routines[0].memory_id == procedure.memory_id
+    assert [line[3:] for line in procedure.text.splitlines()[1:]] == steps
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most", "fitted"),
+    [
+        ([3, 4, 3], 10, [3, 4, 3]),
+        ([3, 5, 3], 10, [3, 4, 3]),
+        ([2, 9, 9], 10, [2, 4, 4]),
+        ([9, 9, 9], 10, [3, 3, 3]),
+        ([9, 1], 10, [9, 1]),
+    ],
+)
+def test_of_what_is_too_long_the_longest_are_cut(lengths: list[int], most: int, fitted: list[int]) -> None:
+    parts = _fitted(["x" * length for length in lengths], most)
+    assert [len(part) for part in parts] == fitted
+    assert [part.endswith("…") for part in parts] == [new < old for new, old in zip(fitted, lengths, strict=True)]
 
 
 async def test_what_was_forgotten_while_it_was_closed_is_not_kept(

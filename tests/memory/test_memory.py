@@ -4,7 +4,7 @@ import asyncio
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any, LiteralString
 
 import msgspec
@@ -17,6 +17,7 @@ from whence.app import App, open_app
 from whence.db import Scope
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound, Overloaded, Unavailable
 from whence.graph import Bounds
+from whence.identity import Principal
 from whence.ledger import coalesce
 from whence.ledger.append import _ENCODED
 from whence.ledger.effects import Plain, Remembering, Told
@@ -787,8 +788,11 @@ async def test_what_is_told_again_from_itself_makes_nobody_surer(app: App, works
     assert report.equal
 
 
-async def test_who_has_it_by_several_ways_from_one_who_says_it_is_one_source(app: App, workspace: Workspace) -> None:
-    """By recalls, by an event that told it there, and from the memory itself."""
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+async def test_who_has_it_by_several_ways_from_one_who_says_it_is_one_source(
+    app: App, workspace: Workspace, order: tuple[int, ...]
+) -> None:
+    """By two recalls, and from the memory itself."""
     ann, bob = workspace.user("ann"), workspace.user("bob")
     theirs = await app.memory.remember(bob, lives("Rome", agent="sdr"))
     again = await app.memory.remember(workspace.admin, lives("Rome", agent="sdr"))
@@ -796,19 +800,17 @@ async def test_who_has_it_by_several_ways_from_one_who_says_it_is_one_source(app
     recalls = [await app.recaller.recall(ann, Recall(query="Rome", agent="sdr")) for _ in range(2)]
     fact = await app.memory.remember(ann, lives("Rome", confidence=0.5))
     sources = [*(each.recall_id for each in recalls), theirs.memory_id]
-    for source in sources:
+    for source in (sources[place] for place in order):
         done = await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(source,)))
         assert done.memory_id == fact.memory_id
     for asked in ({}, {"known_at": app.clock()}):
         [kept] = await current(app, workspace, agent="gateway", **asked)
         assert (kept.told_count, kept.fact and kept.fact.confidence) == (4, 0.75)
     explained = await app.memory.explain(ann.scope, fact.memory_id)
-    derived = {source.source: (source.origin, source.confidence) for source in explained.sources[1:]}
-    assert derived == {
-        str(recalls[0].recall_id): (theirs.memory_id, 0.5),
-        str(recalls[1].recall_id): (theirs.memory_id, None),
-        str(theirs.memory_id): (None, None),
-    }
+    told = explained.sources[1:]
+    assert [source.source for source in told] == [str(sources[place]) for place in order]
+    assert [source.origin for source in told] == [theirs.memory_id if place < 2 else None for place in order]
+    assert [source.confidence for source in told] == [0.5, None, None]
     assert (await app.memory.explain(bob.scope, theirs.memory_id)).sources[0].origin is None
     report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
     assert report.equal
@@ -827,13 +829,134 @@ async def test_what_comes_from_a_telling_comes_from_what_that_told(app: App, wor
     assert [source.origin for source in explained.sources] == [None, theirs.memory_id, theirs.memory_id]
 
 
-async def test_a_recall_of_something_else_is_a_source_by_itself(app: App, workspace: Workspace) -> None:
+async def test_recalls_that_found_something_else_first_are_one_source(app: App, workspace: Workspace) -> None:
+    """As what they found is, if that is named: an episode, say."""
     ann = workspace.user("ann")
-    await app.memory.remember(ann, note("Ann writes from Rome", agent="other"))
-    recalled = await app.recaller.recall(ann, Recall(query="Rome", agent="other"))
-    fact = await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(recalled.recall_id,)))
-    [source] = (await app.memory.explain(ann.scope, fact.memory_id)).sources
-    assert (source.origin, source.confidence) == (None, 0.5)
+    episode = await app.memory.remember(ann, note("Ann writes: from Rome, where I live now", kind="episodic"))
+    await app.memory.remember(ann, note("tea", agent="other"))
+    fact = await app.memory.remember(ann, lives("Rome", confidence=0.5, agent="other"))
+    recalls = [(await app.recaller.recall(ann, Recall(query="from Rome", agent="gateway"))).recall_id for _ in range(3)]
+    nothing = (await app.recaller.recall(ann, Recall(query="Oslo", agent="nobody"))).recall_id
+    for source in (*recalls, episode.memory_id, nothing):
+        await app.memory.remember(ann, lives("Rome", confidence=0.5, agent="other", derived_from=(source,)))
+    sources = (await app.memory.explain(ann.scope, fact.memory_id)).sources[1:]
+    assert [source.origin for source in sources] == [episode.memory_id] * 3 + [None] * 2
+    assert [source.confidence for source in sources] == [0.5, None, None, None, 0.5]
+
+
+async def test_what_has_its_word_from_one_memory_is_that_ones_word(app: App, workspace: Workspace) -> None:
+    """Whichever way it is told from there: notes of the same fact, one from another."""
+    ann = workspace.user("ann")
+    fact = await app.memory.remember(ann, lives("Rome", confidence=0.5))
+    last = fact.memory_id
+    for number in range(3):
+        within = {"tier": "session", "session_id": f"s{number}"}
+        last = (await app.memory.remember(ann, lives("Rome", derived_from=(last,), **within))).memory_id
+        other = await app.memory.remember(ann, lives("Rome", derived_from=(last,), agent=f"other {number}"))
+        for source in (last, other.memory_id):
+            done = await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(source,)))
+            assert done.memory_id == fact.memory_id
+    [kept] = await current(app, workspace, agent="gateway", tiers=("persistent",))
+    assert (kept.told_count, kept.fact and kept.fact.confidence) == (7, 0.5)
+    own = await app.memory.remember(ann, lives("Rome", tier="session", session_id="s9"))
+    await app.memory.remember(ann, lives("Rome", confidence=0.5, derived_from=(own.memory_id,)))
+    [kept] = await current(app, workspace, agent="gateway", tiers=("persistent",))
+    assert kept.fact is not None
+    assert kept.fact.confidence == 0.75, "who told that one has it from nobody"
+    report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert report.equal
+
+
+async def origin_of(app: App, who: Principal, asked: Recall, request: Remember) -> uuid.UUID | None:
+    """Of the recall from which something is told, where it says the same; what was found first is none."""
+    await app.memory.remember(who, note("Ann Rome Ann Rome", agent=asked.agent or "first", world_id_context="w0"))
+    recalled = await app.recaller.recall(who, asked)
+    done = await app.memory.remember(who, msgspec.structs.replace(request, derived_from=(recalled.recall_id,)))
+    [source] = [
+        one
+        for one in (await app.memory.explain(who.scope, done.memory_id)).sources
+        if one.source == str(recalled.recall_id)
+    ]
+    return None if source.origin == recalled.hits[0].memory_id else source.origin
+
+
+async def test_the_origin_is_what_would_be_told_again_before_what_is_like_it(app: App, workspace: Workspace) -> None:
+    ann, asked = workspace.user("ann"), Recall(query="Ann Rome")
+    others = [
+        note("Ann lives in Rome"),
+        lives("Rome", agent="other"),
+        lives("Rome", world_id_context="w1"),
+        lives("Rome", subject_id="bob"),
+    ]
+    for other in others:
+        await app.memory.remember(ann, other)
+    mine = await app.memory.remember(ann, lives("Rome"))
+    assert len((await app.recaller.recall(ann, asked)).hits) == 5
+    assert await origin_of(app, ann, asked, lives("Rome")) == mine.memory_id
+    for other in others:
+        assert await origin_of(app, ann, asked, other) is not None
+
+
+async def test_a_fact_of_another_world_or_about_somebody_else_says_something_else(
+    app: App, workspace: Workspace
+) -> None:
+    ann, asked = workspace.user("ann"), Recall(query="Rome", agent="other")
+    for place, within in enumerate(({"world_id_context": "w1"}, {"subject_id": "bob"})):
+        where = f"Rome {place}"
+        other = msgspec.structs.replace(lives(where, agent="other", **within), text=f"so it is {where}")
+        await app.memory.remember(ann, other)
+        assert await origin_of(app, ann, asked, lives(where)) is None
+        assert await origin_of(app, ann, asked, lives(where, **within)) is not None
+
+
+async def test_of_several_origins_the_one_that_was_told_first_is_named(app: App, workspace: Workspace) -> None:
+    ann, asked = workspace.user("ann"), Recall(query="Rome")
+    first = uuid.UUID("ffffffff-ffff-4fff-bfff-ffffffffffff")
+    await app.memory.remember(ann, lives("Rome", agent="one", memory_id=first))
+    await app.memory.remember(ann, lives("Rome", agent="two", memory_id=uuid.UUID(int=first.int & ~(0xFF << 120))))
+    assert await origin_of(app, ann, asked, lives("Rome")) == first
+
+
+async def test_an_origin_names_no_memory_of_another_user(app: App, workspace: Workspace) -> None:
+    """Although the administrator who tells it has found that one."""
+    bobs = await app.memory.remember(workspace.user("bob"), lives("Rome"))
+    recalled = await app.recaller.recall(workspace.admin, Recall(query="Rome"))
+    assert [hit.memory_id for hit in recalled.hits] == [bobs.memory_id]
+    told = lives("Rome", user_id="ann", derived_from=(recalled.recall_id,))
+    done = await app.memory.remember(workspace.admin, told)
+    payload = await app.ledger.payload(workspace.user("ann").scope, done.event_id)
+    assert str(recalled.recall_id).encode() in payload
+    assert str(bobs.memory_id).encode() not in payload
+
+
+async def test_what_was_taken_out_of_two_facts_does_not_make_them_one(app: App, workspace: Workspace) -> None:
+    ann, asked = workspace.user("ann"), Recall(query="Ann writes", agent="operations")
+
+    def writes(address: str, agent: str) -> Remember:
+        fact = Fact("Ann", "writes from", address, 0.5)
+        within = {"world_id_context": "w"}
+        return note(f"Ann writes from {address} to {agent}", agent=agent, fact=fact, **within)
+
+    await app.memory.remember(ann, writes("a@example.com", "operations"))
+    assert await origin_of(app, ann, asked, writes("b@example.org", "operations")) is None
+    assert await origin_of(app, ann, asked, writes("[email]", "gateway")) is not None, "what was left is copied"
+
+
+async def test_each_of_a_batch_has_the_origin_of_its_own(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+
+    def likes(number: int, **more: Any) -> Remember:
+        return note(f"Ann likes tea {number}", fact=Fact("Ann", f"likes {number}", "tea", 0.5), **more)
+
+    found = await app.memory.remember_all(ann, [likes(number, agent="other") for number in range(30)])
+    asked = Recall(query="tea", agent="other", top_k=30)
+    recalls = [(await app.recaller.recall(ann, asked)).recall_id for _ in range(10)]
+    done = await app.memory.remember_all(ann, [likes(number, derived_from=tuple(recalls)) for number in range(30)])
+    for there, item in zip(found, done, strict=True):
+        assert there.remembered is not None
+        assert item.remembered is not None
+        sources = (await app.memory.explain(ann.scope, item.remembered.memory_id)).sources
+        assert [source.origin for source in sources] == [there.remembered.memory_id] * 10
 
 
 async def test_what_is_sent_again_is_the_same_whatever_is_known_of_its_source_by_then(

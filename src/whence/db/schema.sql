@@ -114,12 +114,12 @@ ALTER FUNCTION whence.as_compared(said text) OWNER TO whence_owner;
 CREATE FUNCTION whence.as_read(said text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
-    SELECT regexp_replace(
+    SELECT normalize(regexp_replace(
         normalize(said, NFKC),
         '[\u00AD\u034F\u0600-\u0605\u061C\u06DD\u070F\u0890\u0891\u08E2\u115F\u1160\u17B4\u17B5\u180B-\u180F'
             '\u200B-\u200F\u202A-\u202E\u2060-\u206F\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB\U000110BD\U000110CD'
             '\U00013430-\U0001343F\U0001BCA0-\U0001BCA3\U0001D173-\U0001D17A\U000E0000-\U000E0FFF]+',
-        '', 'g');
+        '', 'g'), NFKC);
 $$;
 
 ALTER FUNCTION whence.as_read(said text) OWNER TO whence_owner;
@@ -843,17 +843,19 @@ $$;
 
 ALTER FUNCTION whence.is_derived_from(in_workspace text, id uuid, before bigint) OWNER TO whence_owner;
 
-CREATE FUNCTION whence.is_had_already(in_workspace text, known uuid, origin uuid) RETURNS boolean
+CREATE FUNCTION whence.is_had_already(in_workspace text, known uuid, in_origin uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT origin IS NOT NULL AND (origin = known
+    SELECT in_origin IS NOT NULL AND (in_origin = known
         OR EXISTS (SELECT FROM whence.memory_sources s
-            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.role = 'memory' AND s.source = origin::text)
+            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.role = 'memory'
+              AND s.source = in_origin::text AND s.confidence IS NOT NULL)
         OR EXISTS (SELECT FROM whence.memory_sources s
-            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.origin = is_had_already.origin))
+            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.origin = in_origin
+              AND s.confidence IS NOT NULL))
 $$;
 
-ALTER FUNCTION whence.is_had_already(in_workspace text, known uuid, origin uuid) OWNER TO whence_owner;
+ALTER FUNCTION whence.is_had_already(in_workspace text, known uuid, in_origin uuid) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.is_held(in_workspace text, id uuid) RETURNS boolean
     LANGUAGE sql STABLE
@@ -1342,6 +1344,7 @@ CREATE FUNCTION whence.repeated_rule(in_workspace text, in_world text, said text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'public', 'pg_temp'
     SET "pg_trgm.similarity_threshold" TO '0.85'
+    SET gin_fuzzy_search_limit TO '0'
     SET enable_seqscan TO 'off'
     AS $$
 DECLARE

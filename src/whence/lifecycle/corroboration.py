@@ -14,7 +14,7 @@ CORROBORATED_SOURCES = 2
 MAX_TELLINGS = 100
 """Of one thing: what is remembered for good, and the last ones."""
 MAX_COMPARED_SOURCES = 100
-"""Of one telling: the last ones."""
+"""Of one telling: who told it, and the last of what it was derived from."""
 
 
 class Telling(NamedTuple):

@@ -63,17 +63,17 @@ SELECT m.memory_id, m.tier, m.kind, m.subject_id, whence.is_held(m.workspace_id,
 
 -- name: tellings
 -- Of each semantic row: what was told of the same thing by whom it is the memory of, in any session, and of a fact in any
--- tier, what persists and then the last ones; whether it says the same; and by which sources, the last ones. What a close has
--- removed is there until it is disposed of, and counts; what somebody forgot does not. What comes from a memory of theirs
--- that says the same is no source, in whatever tier that is and whatever has become of it; what comes from another's is
--- that one's word, by whichever recall it was found.
+-- tier, what persists and then the last ones; whether it says the same; and by which sources, who told it and then the last
+-- ones. What a close has removed is there until it is disposed of, and counts; what somebody forgot does not. What comes
+-- from a memory of theirs that says the same is no source, in whatever tier that is, be it forgotten or over; what comes
+-- from another one is that one's word, by whichever recall it was found.
 SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid_at, CASE WHEN o.is_same THEN ARRAY(
     SELECT DISTINCT CASE WHEN c.origin IS NULL THEN c.role || ' ' || c.source ELSE 'memory ' || c.origin END
     FROM (
         SELECT c.role, c.source, c.origin, coalesce(c.origin, CASE c.role WHEN 'memory' THEN c.source::uuid END) AS known
         FROM whence.memory_all_sources c
         WHERE c.workspace_id = %(workspace_id)s AND c.memory_id = o.memory_id
-        ORDER BY c.position DESC LIMIT %(sources)s::bigint
+        ORDER BY c.role = 'told' DESC, c.position DESC LIMIT %(sources)s::bigint
     ) c
     LEFT JOIN LATERAL (
         SELECT * FROM whence.memories x
@@ -141,7 +141,8 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) 
 
 -- name: texts_of
 SELECT m.memory_id, m.body, m.subject_id, m.world_id_context, m.fact_subject, m.fact_predicate, m.fact_object,
-    m.confidence, m.importance, m.run_id
+    m.confidence, m.importance, m.run_id, m.speaker, m.role, m.sanitised::text, m.conflict_key, m.object_key,
+    encode(m.body_hash, 'hex')
 FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[])
 ORDER BY m.position;

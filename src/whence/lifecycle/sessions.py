@@ -7,7 +7,7 @@ So a close that was killed has changed nothing, and of those that race one close
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -36,6 +36,7 @@ from whence.memory.writing import (
     MAX_SOURCES,
     MAX_TEXT_CHARACTERS,
     Draft,
+    body_hash,
     draft,
     event_of,
     normal,
@@ -260,10 +261,12 @@ class Sessions:
             texts = await (await tx.execute(_SQL["texts_of"], scope.values(ids=ids), binary=True)).fetchall()
         found = await asyncio.to_thread(_routines, stretch, episodes) if _may_learn(profile) else []
         found = await self._news(workspace_id, stretch, subject, found)
-        said = {row[0]: row for row in texts}
-        told = [_promoted(stretch, said[each.first], each) for each in agreed]
-        told += [_procedure(stretch, subject, item) for item in found]
-        return _Plan(session, until, subject, *await self._kept(workspace_id, stretch, told, [*agreed, *found]))
+        said = {row[0]: _Said(*row) for row in texts}
+        told: list[tuple[Remember, Promotion | Routine, _Said | None]] = [
+            (_promoted(stretch, said[each.first], each), each, said[each.first]) for each in agreed
+        ]
+        told += [(_procedure(stretch, subject, item), item, None) for item in found]
+        return _Plan(session, until, subject, *await self._kept(workspace_id, stretch, told))
 
     async def _session(self, tx: Tx, workspace_id: str, stretch: Stretch) -> tuple[Session, int | None]:
         values = {"workspace_id": workspace_id, **stretch._asdict()}
@@ -374,15 +377,15 @@ class Sessions:
         return [routine for key, routine in keys.items() if (known.get(key) or 0) < routine.support]
 
     async def _kept(
-        self, workspace_id: str, stretch: Stretch, told: list[Remember], found: Sequence[Promotion | Routine]
+        self, workspace_id: str, stretch: Stretch, told: list[tuple[Remember, Promotion | Routine, "_Said | None"]]
     ) -> tuple[list[_Kept], list[tuple[Promotion | Routine, str]]]:
         """Ready to be stored: models are asked before the lock is taken. And what is not to be, with why: its profile
         may be another than it was when it was told."""
         speaker = Principal(workspace_id, WHENCE, is_admin=True)
         drafts, unkept = list[tuple[Draft, Promotion | Routine]](), list[tuple[Promotion | Routine, str]]()
-        for request, each in zip(told, found, strict=True):
+        for request, each, said in told:
             try:
-                drafts.append((_checked(draft(speaker, request, self._memory.profiles), stretch, each), each))
+                drafts.append((_checked(draft(speaker, request, self._memory.profiles), stretch, said), each))
             except InvalidInput as error:
                 unkept.append((each, error.detail))
         vectors = await self._memory.embedded([drafted.text for drafted, _ in drafts]) if drafts else []
@@ -463,17 +466,54 @@ def _about(stretch: Stretch, subject: str) -> str | None:
     return subject if subject not in ("", stretch.owner) else None
 
 
-def _checked(drafted: Draft, stretch: Stretch, found: Promotion | Routine) -> Draft:
-    """Raises InvalidInput where the profile by now would have a person's memory seen by everybody, or have a fact say
-    less than what it repeats: that would be another one, and end it."""
+class _Said(NamedTuple):
+    """What is to outlive its session, as it was told there."""
+
+    memory_id: UUID
+    text: str
+    subject_id: str
+    world: str | None
+    subject: str | None
+    predicate: str | None
+    object: str | None
+    confidence: float | None
+    importance: float
+    run_id: UUID | None
+    speaker: str | None
+    role: Any
+    sanitised: str | None
+    conflict_key: str | None
+    object_key: str | None
+    body_hash: str
+
+
+def _checked(drafted: Draft, stretch: Stretch, said: _Said | None) -> Draft:
+    """Raises InvalidInput where the profile by now would have a person's memory seen by everybody; and where something
+    is taken out of what several say, or was when it was told: nobody can tell then who says the same, and a fact would
+    end another that it may repeat."""
     if stretch.owner and drafted.profile.anchor != "user":
         whose = f"memory of the profile {drafted.profile_name} is the workspace's by now, and this is {stretch.owner}'s"
         raise refused("user_id", whose)
-    if isinstance(found, Promotion) and drafted.changed:
-        what = ", ".join(category.replace("_", " ") for category in drafted.sanitised)
+    if said is None:
+        return drafted
+    if drafted.changed:
         fields = ", ".join(sorted(drafted.changed))
-        raise refused(fields, f"holds what the profile {drafted.profile_name} takes out of memory by now: {what}")
-    return drafted
+        whose = f"the profile {drafted.profile_name} takes out of memory by now"
+        raise refused(fields, f"holds what {whose}: {_listed(drafted.sanitised)}")
+    if said.sanitised is None:
+        return drafted
+    taken = msgspec.json.decode(said.sanitised, type=dict[str, int])
+    if said.conflict_key is None or drafted.fact is None:
+        field, is_whole = "text", said.body_hash == body_hash(drafted)
+    else:
+        field, is_whole = "fact.object", said.object_key == normal(drafted.fact.object)
+    if not is_whole:
+        raise refused(field, f"something was taken out of it when it was told: {_listed(taken)}")
+    return drafted._replace(sanitised=taken, changed=frozenset({"text"}))
+
+
+def _listed(categories: Iterable[str]) -> str:
+    return ", ".join(category.replace("_", " ") for category in categories)
 
 
 def _procedure(stretch: Stretch, subject: str, routine: Routine) -> Remember:
@@ -489,26 +529,39 @@ def _procedure(stretch: Stretch, subject: str, routine: Routine) -> Remember:
 
 
 def _in_words(routine: Routine) -> str:
-    """Each step may take its part of what a text may have."""
     head = f"Done in {routine.support} sessions in this order:"
-    numbered = [f"{number}. {text}" for number, text in enumerate(routine.steps, 1)]
-    most = (MAX_TEXT_CHARACTERS - len(head)) // len(numbered) - 1
-    return "\n".join([head, *(step if len(step) <= most else f"{step[: most - 1]}…" for step in numbered)])
+    steps = [f"\n{number}. {text}" for number, text in enumerate(routine.steps, 1)]
+    return "".join([head, *_fitted(steps, MAX_TEXT_CHARACTERS - len(head))])
 
 
-def _promoted(stretch: Stretch, row: tuple[Any, ...], agreed: Promotion) -> Remember:
-    _, text, subject_id, world, subject, predicate, about, confidence, importance, run_id = row
+def _fitted(parts: list[str], characters: int) -> list[str]:
+    """Where they are longer together, the longest are cut, all to the same length."""
+    left, most = characters, characters
+    for place, length in enumerate(sorted(map(len, parts))):
+        most = left // (len(parts) - place)
+        if length > most:
+            return [part if len(part) <= most else f"{part[: most - 1]}…" for part in parts]
+        left -= length
+    return parts
+
+
+def _promoted(stretch: Stretch, said: _Said, agreed: Promotion) -> Remember:
+    fact = None
+    if said.subject is not None and said.predicate is not None and said.object is not None:
+        fact = Fact(said.subject, said.predicate, said.object, said.confidence)
     return Remember(
         agent=stretch.agent,
         tier="persistent",
         kind="semantic",
-        text=text,
+        text=said.text,
         user_id=stretch.owner or None,
-        subject_id=_about(stretch, subject_id),
-        world_id_context=world,
-        run_id=run_id,
-        fact=None if subject is None else Fact(subject, predicate, about, confidence),
-        importance=importance,
+        subject_id=_about(stretch, said.subject_id),
+        world_id_context=said.world,
+        run_id=said.run_id,
+        fact=fact,
+        speaker=said.speaker,
+        role=said.role,
+        importance=said.importance,
         valid_at=agreed.valid_at,
     )
 

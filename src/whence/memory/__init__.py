@@ -46,7 +46,6 @@ from whence.memory.writing import (
     MAX_SOURCES,
     MAX_TEXT_CHARACTERS,
     Draft,
-    body_hash,
     draft,
     event_of,
     normal,
@@ -197,17 +196,11 @@ class Memory:
         else:
             drafts = self._drafts(principal, requests, look)
         sound = [item for item in drafts if isinstance(item, Draft)]
-        origins = await self._origins(principal.scope, sound, look)
         events = [
-            event_of(
-                item,
-                vector,
-                {source: look.sources[source] for source in item.request.derived_from},
-                look.now,
-                origins=origins.get(item.event_id, {}),
-            )
+            event_of(item, vector, _sources_in(item, look), look.now)
             for item, vector in zip(sound, await self._vectors(sound), strict=True)
         ]
+        events = await self._with_origins(principal.scope, sound, events, look)
         return _Told(drafts, events, await self._ledger.put(principal.workspace_id, events, parts))
 
     async def _items(self, principal: Principal, told: _Told) -> list[RememberedItem]:
@@ -297,25 +290,32 @@ class Memory:
                 runs = {row[0]: Run(*row) for row in rows}  # pyright: ignore[reportCallIssue]
         return _Look(self._clock(), sources, runs)
 
-    async def _origins(self, scope: Scope, drafts: list[Draft], look: _Look) -> dict[UUID, dict[UUID, UUID]]:
-        """Of what comes from recalls and tellings: the memories that say the same which these have found or told."""
-        asked = [
-            (item.event_id, source, owner_in(item) or "", item.request.agent, body_hash(item), *_said(item.fact))
-            for item in drafts
-            if item.request.kind == "semantic"
-            for source in item.request.derived_from
-            if not look.sources[source]
+    async def _with_origins(
+        self, scope: Scope, drafts: list[Draft], events: list[OwnEvent], look: _Look
+    ) -> list[OwnEvent]:
+        """Events of what is so say which memories stand behind what they are derived from."""
+        effects = [
+            own.effect
+            for item, own in zip(drafts, events, strict=True)
+            if item.request.kind == "semantic" and item.request.derived_from
         ]
-        if not asked:
-            return {}
-        names = ("tellings", "sources", "owners", "agents", "hashes", "subjects", "predicates", "objects")
-        values = scope.values(**dict(zip(names, map(list, zip(*asked, strict=True)), strict=True)))
+        documents = [effect.document for effect in effects if effect is not None]
+        if not documents:
+            return events
+        values = scope.values(sources=MAX_SOURCES, documents=f"[{b','.join(documents).decode()}]")
         async with self._database.transaction(scope) as tx:
             rows: list[Any] = await (await tx.execute(_SQL["origins"], values, binary=True)).fetchall()
-        found: dict[UUID, dict[UUID, UUID]] = {}
-        for telling, source, origin in rows:
-            found.setdefault(telling, {})[source] = origin
-        return found
+        origins: dict[UUID, dict[UUID, UUID]] = {}
+        for event_id, source, origin in rows:
+            origins.setdefault(event_id, {})[source] = origin
+        return [
+            own
+            if own.effect is None or item.event_id not in origins
+            else event_of(
+                item, own.effect.vector, _sources_in(item, look), look.now, origins=origins[item.event_id]
+            )
+            for item, own in zip(drafts, events, strict=True)
+        ]
 
     async def _vectors(self, drafts: list[Draft]) -> list[Vector]:
         texts = [drafted.text for drafted in drafts if drafted.vector is None]
@@ -515,6 +515,11 @@ def _stored(drafted: Draft, outcome: Outcome, warnings: tuple[str, ...] = ()) ->
     return RememberedItem(Remembered(drafted.event_id, drafted.event_id, position, "stored", (), sanitised, warnings))
 
 
+def _sources_in(drafted: Draft, look: _Look) -> dict[UUID, bool]:
+    """What it is derived from, each with whether it is a memory."""
+    return {source: look.sources[source] for source in drafted.request.derived_from}
+
+
 def _missing(request: Remember, known: dict[UUID, bool]) -> FieldError | None:
     for source in request.derived_from:
         if source not in known:
@@ -536,10 +541,6 @@ def _not_its_run(drafted: Draft, runs: dict[UUID, Run]) -> FieldError | None:
     if run.agent != request.agent or run.user_id != owner:
         return FieldError("run_id", "a run has memory of its own agent and user")
     return None
-
-
-def _said(fact: Fact | None) -> tuple[str | None, str | None, str | None]:
-    return (None, None, None) if fact is None else (fact.subject, fact.predicate, fact.object)
 
 
 def _listed(values: Sequence[str] | None) -> list[str] | None:

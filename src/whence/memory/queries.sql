@@ -212,8 +212,11 @@ CROSS JOIN LATERAL (
         WHERE m.role = 'document' AND s.workspace_id = m.workspace_id AND s.memory_id = m.memory_id AND s.role = 'event'
         OFFSET 0
     ) s
-    JOIN whence.events e ON e.workspace_id = m.workspace_id AND e.parent_event_id = s.resource_id
-    WHERE e.event_type IN ('resource.processed', 'resource.deleted') AND e.recorded_at = m.deleted_at
+    CROSS JOIN LATERAL (
+        SELECT * FROM whence.events e
+        WHERE e.workspace_id = m.workspace_id AND e.parent_event_id = s.resource_id
+          AND e.event_type IN ('resource.processed', 'resource.deleted') AND e.recorded_at = m.deleted_at OFFSET 0
+    ) e
     UNION ALL
     SELECT e.* FROM whence.sessions s
     JOIN whence.events e ON e.workspace_id = s.workspace_id AND e.event_id = s.close_event_id
@@ -289,28 +292,83 @@ SELECT m.memory_id, true FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {seen};
 
 -- name: origins
--- Of each of these sources of what is to be told: the memory that says the same which it has found, if it is a recall, or
--- told again. Where there are several, one of the same owner and agent, and of those the oldest.
-SELECT DISTINCT ON (d.telling, d.source) d.telling, d.source, m.memory_id
-FROM unnest(%(tellings)s::uuid[], %(sources)s::uuid[], %(owners)s::text[], %(agents)s::text[], %(hashes)s::text[],
-    %(subjects)s::text[], %(predicates)s::text[], %(objects)s::text[]
-) d (telling, source, owner, agent, body_hash, subject, predicate, object)
-CROSS JOIN LATERAL (
-    SELECT h.memory_id FROM whence.recall_hits h
-    WHERE h.workspace_id = %(workspace_id)s AND h.recall_id = d.source
-    UNION ALL
-    SELECT t.memory_id FROM whence.memory_tellings t
-    WHERE t.workspace_id = %(workspace_id)s AND t.event_id = d.source
-    OFFSET 0
-) f
-CROSS JOIN LATERAL (
-    SELECT * FROM whence.memories m WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = f.memory_id OFFSET 0
-) m
-WHERE m.kind = 'semantic' AND (m.body_hash = decode(d.body_hash, 'hex') OR d.subject IS NOT NULL
-    AND whence.as_compared(m.fact_object) = whence.as_compared(d.object)
-    AND whence.as_compared(m.fact_predicate) = whence.as_compared(d.predicate)
-    AND whence.as_compared(m.fact_subject) = whence.as_compared(d.subject))
-ORDER BY d.telling, d.source, m.owner = d.owner AND m.agent = d.agent DESC, m.memory_id;
+-- Of what documents are derived from, the memories that stand behind it, of the same owner or the workspace. Behind a recall
+-- that is one that says the same, else the first that was found; behind a telling what it told. Of several that say the same:
+-- the one that would be told again, then one of the same agent, then the oldest. Behind a memory that says the same and has
+-- that from one memory alone, is that one. What something was taken out of may be like another by that alone.
+WITH told AS MATERIALIZED (
+    SELECT r.event_id, coalesce(r.user_id, '') AS owner, r.agent, r.conflict_key, r.object_key, r.sources,
+        decode(r.body_hash, 'hex') AS body_hash, coalesce(r.world_id_context, '') AS world,
+        CASE WHEN r.subject_id IN ('', r.user_id, r.said_by) THEN '' ELSE r.subject_id END AS about,
+        whence.as_compared(r.fact_subject) AS subject, whence.as_compared(r.fact_predicate) AS predicate,
+        CASE WHEN r.sanitised IS NULL THEN whence.as_compared(r.fact_object) END AS object
+    FROM jsonb_populate_recordset(NULL::whence.remembered, %(documents)s::jsonb) r
+), asked AS MATERIALIZED (
+    SELECT t.event_id, t.owner, (s->>'source')::uuid AS source, s->>'role' AS role
+    FROM told t, jsonb_array_elements(t.sources) s
+), behind AS MATERIALIZED (
+    SELECT a.source, f.memory_id, f.rank FROM (SELECT DISTINCT source, role FROM asked) a
+    CROSS JOIN LATERAL (
+        SELECT a.source AS memory_id, 0 AS rank WHERE a.role = 'memory'
+        UNION ALL
+        SELECT h.memory_id, h.rank FROM whence.recall_hits h
+        WHERE a.role = 'event' AND h.workspace_id = %(workspace_id)s AND h.recall_id = a.source
+        UNION ALL
+        SELECT t.memory_id, 0 FROM whence.memory_tellings t
+        WHERE a.role = 'event' AND t.workspace_id = %(workspace_id)s AND t.event_id = a.source
+        OFFSET 0
+    ) f
+), found AS MATERIALIZED (
+    SELECT m.memory_id, m.position, m.owner, m.agent, m.conflict_key, m.object_key, m.body_hash,
+        coalesce(m.world_id_context, '') AS world,
+        CASE WHEN m.subject_id IN ('', m.user_id, m.said_by) THEN '' ELSE m.subject_id END AS about,
+        whence.as_compared(m.fact_subject) AS subject, whence.as_compared(m.fact_predicate) AS predicate,
+        whence.as_compared(m.fact_object) AS object
+    FROM (SELECT DISTINCT memory_id FROM behind) b
+    CROSS JOIN LATERAL (
+        SELECT * FROM whence.memories m WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = b.memory_id OFFSET 0
+    ) m
+), same AS MATERIALIZED (
+    SELECT t.event_id, f.memory_id FROM told t JOIN found f ON f.body_hash = t.body_hash
+    UNION
+    SELECT t.event_id, f.memory_id FROM told t
+    JOIN found f ON f.conflict_key = t.conflict_key AND f.object_key = t.object_key
+    UNION
+    SELECT t.event_id, f.memory_id FROM told t
+    JOIN found f ON f.object = t.object AND f.predicate = t.predicate AND f.subject = t.subject
+      AND f.world = t.world AND f.about = t.about
+), echoes AS MATERIALIZED (
+    SELECT m.memory_id, e.of_memory FROM (SELECT DISTINCT memory_id FROM same) s
+    JOIN found m ON m.memory_id = s.memory_id
+    CROSS JOIN LATERAL (
+        SELECT min(k.known::text)::uuid AS of_memory
+        FROM (
+            SELECT coalesce(c.origin, CASE c.role WHEN 'memory' THEN c.source::uuid END) AS known
+            FROM whence.memory_all_sources c
+            WHERE c.workspace_id = %(workspace_id)s AND c.memory_id = m.memory_id LIMIT %(sources)s::bigint
+        ) k
+        LEFT JOIN LATERAL (
+            SELECT * FROM whence.memories x
+            WHERE x.workspace_id = %(workspace_id)s AND x.memory_id = k.known AND x.owner = ANY (ARRAY['', m.owner]) OFFSET 0
+        ) x ON x.body_hash = m.body_hash OR x.conflict_key = m.conflict_key AND x.object_key = m.object_key
+            OR whence.as_compared(x.fact_object) = m.object AND whence.as_compared(x.fact_predicate) = m.predicate
+              AND whence.as_compared(x.fact_subject) = m.subject
+        HAVING count(*) = count(x.memory_id) AND count(DISTINCT k.known) = 1
+    ) e
+)
+SELECT DISTINCT ON (a.event_id, a.source) a.event_id, a.source, coalesce(e.of_memory, f.memory_id)
+FROM asked a
+JOIN told t ON t.event_id = a.event_id
+JOIN behind b ON b.source = a.source
+JOIN found f ON f.memory_id = b.memory_id AND f.owner = ANY (ARRAY['', a.owner])
+LEFT JOIN same s ON s.event_id = a.event_id AND s.memory_id = b.memory_id
+LEFT JOIN echoes e ON e.memory_id = s.memory_id
+WHERE a.role = 'event' OR e.of_memory IS NOT NULL
+ORDER BY a.event_id, a.source, s.memory_id IS NOT NULL DESC, f.owner = t.owner AND f.agent = t.agent AND CASE
+    WHEN t.conflict_key IS NULL THEN f.conflict_key IS NULL AND f.body_hash = t.body_hash
+    ELSE coalesce(f.conflict_key = t.conflict_key AND f.object_key = t.object_key, false)
+  END DESC, s.memory_id IS NOT NULL AND f.owner = t.owner AND f.agent = t.agent DESC,
+  CASE WHEN s.memory_id IS NULL THEN b.rank END, f.position;
 
 -- name: tellers_of
 -- Who told these memories, as far as they may be seen.

@@ -277,7 +277,9 @@ def vector_in(payload: dict[str, Any]) -> Vector | None:
 def normal(text: str) -> str:
     """How texts are compared: without regard to case, width, space and signs that are not seen."""
     if not text.isascii():
-        text = "".join(filter(_is_seen, unicodedata.normalize("NFKC", text)))
+        seen = "".join(filter(_is_seen, unicodedata.normalize("NFKC", text)))
+        # A letter and its accent are one again where something stood between them.
+        text = unicodedata.normalize("NFKC", seen)
     return " ".join(text.casefold().split())
 
 

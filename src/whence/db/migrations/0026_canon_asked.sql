@@ -1,6 +1,18 @@
 -- So that its setting is known in this session.
 DO $$ BEGIN PERFORM public.similarity('', ''); END $$;
 
+-- As before, and in normal form once more: a letter and its accent are one again where a sign that is not seen stood
+-- between them.
+CREATE OR REPLACE FUNCTION whence.as_read(said text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT normalize(regexp_replace(
+        normalize(said, NFKC),
+        '[\u00AD\u034F\u0600-\u0605\u061C\u06DD\u070F\u0890\u0891\u08E2\u115F\u1160\u17B4\u17B5\u180B-\u180F'
+            '\u200B-\u200F\u202A-\u202E\u2060-\u206F\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB\U000110BD\U000110CD'
+            '\U00013430-\U0001343F\U0001BCA0-\U0001BCA3\U0001D173-\U0001D17A\U000E0000-\U000E0FFF]+',
+        '', 'g'), NFKC);
+$$;
+REINDEX INDEX whence.canon_rules_alike;
+
 -- The guard's question by itself, so that a close can ask it before it stores what outlives a session. Alike by more than
 -- 0.85 as similarities are told, which have seven digits: what is 0.85 alike passes. The owner alone may call it, because
 -- it is told whose rules to look at; it runs as the owner for the sake of the trigram index (see the guard in 0008).
@@ -8,6 +20,7 @@ CREATE FUNCTION whence.repeated_rule(in_workspace text, in_world text, said text
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp
 SET pg_trgm.similarity_threshold = 0.85
+SET gin_fuzzy_search_limit = 0
 SET enable_seqscan = off
 AS $$
 DECLARE

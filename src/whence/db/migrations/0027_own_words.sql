@@ -29,14 +29,16 @@ LANGUAGE sql STABLE AS $$
     END
 $$;
 
--- Whether it comes from a memory from which this one has it already.
-CREATE FUNCTION whence.is_had_already(in_workspace text, known uuid, origin uuid) RETURNS boolean
+-- Whether it comes from a memory from which this one has it already, or from itself.
+CREATE FUNCTION whence.is_had_already(in_workspace text, known uuid, in_origin uuid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT origin IS NOT NULL AND (origin = known
+    SELECT in_origin IS NOT NULL AND (in_origin = known
         OR EXISTS (SELECT FROM whence.memory_sources s
-            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.role = 'memory' AND s.source = origin::text)
+            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.role = 'memory'
+              AND s.source = in_origin::text AND s.confidence IS NOT NULL)
         OR EXISTS (SELECT FROM whence.memory_sources s
-            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.origin = is_had_already.origin))
+            WHERE s.workspace_id = in_workspace AND s.memory_id = known AND s.origin = in_origin
+              AND s.confidence IS NOT NULL))
 $$;
 
 -- As before, with the origin of each source.
