@@ -21,7 +21,7 @@
 `code` is stable and documented in docs/reference/errors.md.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -140,3 +140,13 @@ class SetupError(WhenceError):
 class DatabaseError(SetupError):
     code = "database"
     title = "Database error"
+
+
+_KINDS: Final[dict[str, type[WhenceError]]] = {kind.code: kind for kind in (RepeatsCanon, Unavailable)}
+
+
+def refusal_of(errors: tuple[FieldError, ...]) -> WhenceError:
+    """What one item was refused for, as what is raised where it was alone."""
+    first = errors[0]
+    kind = _KINDS.get(first.code or "", InvalidInput)
+    return kind(f"{first.field}: {first.message}", errors)

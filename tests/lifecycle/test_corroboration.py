@@ -8,9 +8,16 @@ from whence.lifecycle.corroboration import Telling, promotions
 A, B, C, D = (UUID(int=number) for number in range(1, 5))
 
 
-def telling(who: UUID, *sources: str, same: bool = True, persistent: bool = False, year: int = 2026) -> Telling:
+def telling(
+    who: UUID,
+    *sources: str,
+    same: bool = True,
+    persistent: bool = False,
+    year: int = 2026,
+    sure: float | None = None,
+) -> Telling:
     """Told in the order of their names."""
-    return Telling(who, who.int, same, persistent, datetime(year, 1, 1, tzinfo=UTC), sources)
+    return Telling(who, who.int, same, persistent, datetime(year, 1, 1, tzinfo=UTC), sure, sources)
 
 
 def test_two_rows_of_a_session_that_say_the_same_are_one_promotion() -> None:
@@ -26,6 +33,19 @@ def test_it_holds_since_the_first_who_said_it_or_since_when_it_is_remembered() -
     known = [*told, telling(C, "told user:ann", persistent=True, year=2024)]
     assert promotions({B: known})[0].valid_at.year == 2024
     assert C not in promotions({B: known})[0].sources
+
+
+def test_several_who_do_not_know_of_each_other_are_surer_than_one() -> None:
+    told = [
+        telling(A, "told session:s1", sure=0.5),
+        telling(B, "told session:s1", "event e1", sure=0.5),
+        telling(C, "event e1", sure=0.9),
+        telling(D, sure=0.9),
+    ]
+    assert promotions({B: told})[0].confidence == 0.75, "C says what B had from the same event, and D has no source"
+    known = telling(D, "told user:ann", persistent=True, sure=0.9)
+    assert promotions({B: [*told[:2], known]})[0].confidence == 0.5, "the memory knows the others already"
+    assert promotions({B: [telling(A, "told session:s1"), telling(B, "event e1")]})[0].confidence is None
 
 
 def test_one_source_that_repeats_itself_is_one() -> None:

@@ -20,11 +20,11 @@ from psycopg.conninfo import make_conninfo
 from conftest import Server, Workspace, clean_environment
 from lifecycle_time import Time
 from people import OTHER, Marks, archive_of, live, telemetry
-from samples import event
+from samples import event, sample
 from whence.app import App
 from whence.crypto import LocalKeyProvider
 from whence.db.embedded import SUPERUSER, EmbeddedServer
-from whence.errors import InvalidInput, NotFound, Unauthenticated
+from whence.errors import NotFound, Unauthenticated, Unavailable
 from whence.gateway.http import build
 from whence.graph.batch import Batch
 from whence.graph.bounds import Bounds
@@ -327,7 +327,7 @@ async def test_erasures_at_once_and_writers_meanwhile_leave_a_whole_ledger(app: 
             [outcome] = await app.ledger.append(who, [event({"text": "more"})])
             seen.append(outcome.status)
             # The key may be gone between the two; the sender is told to send again.
-            with contextlib.suppress(InvalidInput):
+            with contextlib.suppress(Unavailable):
                 await app.memory.remember(who, Remember(**where, text=f"about {uuid4()}"))
         return seen
 
@@ -357,6 +357,38 @@ async def test_an_event_of_an_erased_person_that_is_sent_again_stores_nothing(ap
     assert outcome.status == "conflict"
     with pytest.raises(NotFound):
         await app.ledger.payload(workspace.admin.scope, sent.event_id)
+
+
+def span_of(who: str) -> dict[str, Any]:
+    text = [{"key": name, "value": {"stringValue": value}} for name, value in (("user.id", who), ("input.value", "hi"))]
+    times = {"startTimeUnixNano": "1767323045000000000", "endTimeUnixNano": "1767323046000000000"}
+    span = {"traceId": uuid4().hex, "spanId": uuid4().hex[:16], "name": "ask", **times, "attributes": text}
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/v1/events", sample(user_id="ann", payload="hi")),
+        ("/v1/traces", span_of("ann")),
+        (
+            "/v1/memories",
+            {"agent": "a", "tier": "persistent", "kind": "semantic", "user_id": "ann", "text": "she likes tea"},
+        ),
+    ],
+)
+async def test_who_meets_an_erasure_by_another_process_is_told_to_send_it_again(
+    app: App, workspace: Workspace, admin: httpx.Client, route: str, body: dict[str, Any]
+) -> None:
+    """The server still has the key that is gone."""
+    admin.post("/v1/events", json=sample(user_id="ann", payload="before")).raise_for_status()
+    await app.erasures.erase(workspace.admin, "ann")
+    refused = admin.post(route, json=body)
+    assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+    assert refused.json()["errors"][0]["field"] == "subject_id"
+    assert refused.headers["Retry-After"]
+    again = admin.post(route, json=body)
+    assert (again.is_success, again.json().get("partialSuccess", {})) == (True, {})
 
 
 async def test_a_name_that_nobody_has_is_not_erased(app: App, workspace: Workspace) -> None:

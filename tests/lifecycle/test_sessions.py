@@ -16,7 +16,7 @@ from lifecycle_time import Time
 from samples import event
 from whence.app import App
 from whence.db import Tx
-from whence.errors import NotFound, RepeatsCanon, Unavailable
+from whence.errors import Forbidden, NotFound, RepeatsCanon, Unavailable
 from whence.identity import Principal
 from whence.jobs import JOBS, Job
 from whence.ledger import Ledger
@@ -166,7 +166,7 @@ async def test_a_close_says_what_became_of_every_row(later: App, workspace: Work
     assert (promoted.tier, promoted.text, promoted.fact, promoted.said_by) == (
         "persistent",
         "Ann lives in Rome",
-        lives,
+        msgspec.structs.replace(lives, confidence=0.84),
         "whence",
     )
     explained = await later.memory.explain(ann.scope, became)
@@ -205,6 +205,28 @@ async def test_what_a_second_session_says_too_outlives_it_although_the_first_is_
     assert [row.became for row in rows[1:]] == [kept.memory_id, kept.memory_id]
     explained = await later.memory.explain(ann.scope, kept.memory_id)
     assert {source.source for source in explained.sources} == {str(row.memory_id) for row in rows}
+    assert await nothing_differs(later, workspace)
+
+
+async def test_each_session_that_says_so_makes_a_fact_surer_whenever_it_is_closed(
+    later: App, workspace: Workspace
+) -> None:
+    """As each who tells it does."""
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    sure = [0.84, 0.936, 0.9744]
+    assert (await closed(later, ann, said("s0"))).fate == "removed"
+    for session, expected in zip(("s1", "s2", "s3"), sure, strict=True):
+        await closed(later, ann, said(session))
+        [kept] = await held(later, ann, tiers=("persistent",))
+        assert kept.fact is not None
+        assert kept.fact.confidence == pytest.approx(expected)
+    for session in ("s0", "s1", "s2", "s3"):
+        await later.memory.remember(bob, said(session))
+    for session in ("s0", "s1", "s2", "s3"):
+        await later.sessions.close(bob, session)
+        [kept] = await held(later, bob, tiers=("persistent",))
+        assert kept.fact is not None
+        assert kept.fact.confidence == pytest.approx(sure[-1])
     assert await nothing_differs(later, workspace)
 
 
@@ -417,6 +439,34 @@ async def test_a_fact_that_the_profile_would_alter_by_now_ends_no_other(
     assert (kept.fact and kept.fact.object, kept.invalid_at, kept.told_count) == (mail.object, None, 1)
 
 
+CARDS = ("4111 1111 1111 1111", "5500 0000 0000 0004")
+
+
+@pytest.mark.parametrize("field", ["subject", "object", "text"])
+async def test_nobody_agrees_on_what_was_taken_out_of_a_memory(later: App, workspace: Workspace, field: str) -> None:
+    """However many sources each of them has."""
+    ann = workspace.user("ann")
+    for session, card in zip(("s0", "s1"), CARDS, strict=True):
+        letters = [event({"text": f"letter {number}"}, user_id="ann", occurred_at=later.clock()) for number in range(2)]
+        await later.ledger.append(workspace.admin, letters)
+        fact = {"subject": Fact(card, "belongs to", "Ann"), "object": Fact("Ann", "pays by", card), "text": None}[field]
+        text = f"it is {card}" if field == "text" else "pays by card"
+        request = told(text, session, "semantic", fact=fact, derived_from=tuple(one.event_id for one in letters))
+        row = await closed(later, ann, request)
+        assert row.fate == "removed"
+        assert (row.refused or "").endswith("something was taken out of it when it was told: card")
+    assert await held(later, ann, tiers=("persistent",)) == []
+
+
+async def test_a_fact_of_whose_text_something_was_taken_out_is_whole(later: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    for session in ("s0", "s1"):
+        row = await closed(later, ann, told(f"Ann in Rome pays by {CARDS[0]}", session, "semantic", fact=LIVES))
+    assert row.fate == "promoted"
+    [kept] = await held(later, ann, tiers=("persistent",))
+    assert (kept.text, kept.sanitised) == ("Ann in Rome pays by [card]", {"card": 1})
+
+
 async def test_a_text_that_the_profile_would_alter_by_now_is_not_kept_either(
     later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -476,7 +526,7 @@ async def test_what_outlives_a_session_has_the_words_of_one_who_knows(
     )
     assert (await closed(later, ann, said("s1"))).fate == "promoted"
     [kept] = await held(later, ann, tiers=("persistent",))
-    assert (kept.text, kept.fact and kept.fact.confidence) == ("Ann Rome", LIVES.confidence)
+    assert (kept.text, kept.fact and kept.fact.confidence) == ("Ann Rome", 0.84)
 
 
 @pytest.mark.parametrize("fact", [LIVES, None])
@@ -770,6 +820,19 @@ async def test_a_close_that_is_repeated_gives_the_same_report(later: App, worksp
     head = await later.ledger.heads.read(workspace.workspace_id)
     assert await later.sessions.close(ann, "s1") == first
     assert await later.ledger.heads.read(workspace.workspace_id) == head
+
+
+async def test_a_session_of_the_workspace_is_seen_by_all_and_closed_by_an_administrator(
+    later: App, workspace: Workspace
+) -> None:
+    ann = workspace.user("ann")
+    await later.runs.start(ann, "sdr", "one", session_id="s1")
+    assert [each.session_id for each in (await later.sessions.page(ann.scope)).sessions] == ["s1"]
+    with pytest.raises(Forbidden, match="an administrator can close it"):
+        await later.sessions.close(ann, "s1")
+    await tell(later, ann, "s1", "one thing")
+    assert [each.agent for each in await later.sessions.close(ann, "s1")] == ["gateway"]
+    assert {each.agent for each in await later.sessions.close(workspace.admin, "s1")} == {"gateway", "sdr"}
 
 
 async def test_a_session_of_somebody_else_is_like_one_that_is_not_there(later: App, workspace: Workspace) -> None:

@@ -1,6 +1,7 @@
 """The guard: semantic memory does not repeat the rules of its world, whichever way it comes in."""
 
 import random
+import unicodedata
 from itertools import permutations
 
 import msgspec
@@ -39,6 +40,48 @@ async def test_a_copy_of_a_rule_is_refused_and_the_error_names_the_rule(app: App
         head = good.remembered.position
         assert [(error.field, error.code) for error in bad.errors] == [("text", "repeats_canon")]
     assert await app.ledger.heads.read(workspace.workspace_id) == head
+
+
+ACCENTED = (
+    "Les modifications refusées à la barrière de conformité doivent être révisées et signées par deux équipiers "
+    "expérimentés, après vérification."
+)
+
+
+@pytest.mark.parametrize("sign", ["\u034f", "\u200d", ""], ids=ascii)
+async def test_what_stands_between_a_letter_and_its_accent_does_not_part_them(
+    app: App, workspace: Workspace, sign: str
+) -> None:
+    await app.memory.set_rule(workspace.admin, "w1", "R-13", ACCENTED)
+    parted = "".join(
+        f"{sign}{mark}" if unicodedata.combining(mark) else mark for mark in unicodedata.normalize("NFD", ACCENTED)
+    )
+    with pytest.raises(RepeatsCanon, match="rule R-13"):
+        await app.memory.remember(workspace.user("ann"), copy(parted))
+    told = [await app.memory.remember(workspace.user("ann"), copy(text, world=None)) for text in (ACCENTED, parted)]
+    assert [one.status for one in told] == ["stored", "reinforced" if sign != "\u034f" else "stored"]
+
+
+async def test_no_setting_of_a_session_switches_the_guard_off(workspace: Workspace, raw_app: Connection) -> None:
+    with raw_app.transaction(force_rollback=True):
+        raw_app.execute("SET LOCAL ROLE whence_workspace")
+        raw_app.execute("SELECT set_config('app.workspace_id', %s, true)", [workspace.workspace_id])
+        # None of them is a copy, and all of them share its trigrams.
+        raw_app.execute(
+            "INSERT INTO whence.canon_rules (workspace_id, world_id, rule_id, body, updated_at) "
+            "SELECT %s, 'w1', i::text, CASE i WHEN 0 THEN %s ELSE %s || md5(i::text) || md5((i+1)::text) "
+            "|| md5((i+2)::text) END, now() FROM generate_series(0, 3000) i",
+            [workspace.workspace_id, RULE, RULE],
+        )
+        raw_app.execute("SET LOCAL gin_fuzzy_search_limit = 1")
+        found = raw_app.execute("SELECT rule_id FROM whence.canon_repeated(ARRAY['w1'], ARRAY[%s])", [RULE]).fetchall()
+    assert found == [("0",)]
+
+
+async def test_a_blank_rule_is_refused(app: App, workspace: Workspace) -> None:
+    for body in ("  ", "\u200b"):
+        with pytest.raises(InvalidInput, match="body: must not be blank"):
+            await app.memory.set_rule(workspace.admin, "w1", "R-12", body)
 
 
 async def test_what_is_shorter_or_of_another_world_or_kind_passes(app: App, workspace: Workspace) -> None:

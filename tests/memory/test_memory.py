@@ -929,6 +929,102 @@ async def test_an_origin_names_no_memory_of_another_user(app: App, workspace: Wo
     assert str(bobs.memory_id).encode() not in payload
 
 
+@pytest.mark.parametrize("agent", ["gateway", "lists"])
+@pytest.mark.parametrize("field", ["subject", "predicate", "object"])
+async def test_facts_of_which_something_was_taken_out_are_none_for_their_text(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, agent: str, field: str
+) -> None:
+    """Where facts accumulate as where they follow one another."""
+    lists = {"lists": {"cells": {"persistent": {"semantic": "dominant"}}, "conflict": {"semantic": "accumulate"}}}
+    monkeypatch.setattr(app.memory, "profiles", Profiles(lists, {}))
+    ann, whole = workspace.user("ann"), Fact("the account", "is held by", "Ann", 0.5)
+    told = [await app.memory.remember(ann, note("the account is blocked", agent=agent))]
+    for card in ("4111 1111 1111 1111", "5500 0000 0000 0004"):
+        fact = msgspec.structs.replace(whole, **{field: f"{getattr(whole, field)} {card}"})
+        told.append(await app.memory.remember(ann, note("the account is blocked", agent=agent, fact=fact)))
+    assert [one.status for one in told] == ["stored"] * 3
+    page = (await app.memory.page(ann.scope, Recall(agent=agent))).memories
+    assert [memory.told_count for memory in page] == [1] * len(page)
+
+
+async def test_facts_that_accumulate_are_the_same_by_what_they_state(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = {"lists": {"cells": {"persistent": {"semantic": "dominant"}}, "conflict": {"semantic": "accumulate"}}}
+    monkeypatch.setattr(app.memory, "profiles", Profiles(lists, {}))
+    ann = workspace.user("ann")
+    plain = await app.memory.remember(ann, note("as was said", agent="lists"))
+    rome, oslo = (note("as was said", agent="lists", fact=Fact("Ann", "likes", place)) for place in ("Rome", "Oslo"))
+    first = await app.memory.remember(ann, rome)
+    assert (await app.memory.remember(ann, oslo)).status == "stored"
+    again = await app.memory.remember(ann, msgspec.structs.replace(rome, fact=Fact("ann", "LIKES", " rome")))
+    assert (again.status, again.memory_id) == ("reinforced", first.memory_id)
+    assert first.memory_id != plain.memory_id
+
+
+async def test_a_procedure_has_no_key_where_procedures_accumulate(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {"semantic": "dominant", "procedural": "permitted"}
+    lists = {"lists": {"cells": {"persistent": kinds}, "conflict": {"procedural": "accumulate"}}}
+    monkeypatch.setattr(app.memory, "profiles", Profiles(lists, {}))
+    with pytest.raises(InvalidInput, match="key: the profile lists keeps all procedures side by side"):
+        await app.memory.remember(workspace.user("ann"), note(agent="lists", kind="procedural", key="brew tea"))
+
+
+async def test_a_text_that_is_told_to_hold_from_earlier_on_was_not_known_to(app: App, workspace: Workspace) -> None:
+    ann, moments = workspace.user("ann"), [app.clock()]
+    for year in (None, 2020, 2015, 2018):
+        began = None if year is None else datetime(year, 1, 1, tzinfo=UTC)
+        await app.memory.remember(ann, note(valid_at=began))
+        moments.append(app.clock())
+    known = [
+        [memory.valid_at.year for memory in await current(app, workspace, as_of=as_of, known_at=moment)]
+        for moment in moments
+        for as_of in (datetime(2016, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC), app.clock())
+    ]
+    now = app.clock().year
+    assert known == [[], [], [], [], [], [now], [], [2020], [2020], *([[2015]] * 6)]
+    assert [memory.valid_at.year for memory in await current(app, workspace)] == [2015]
+    hits = (
+        await app.recaller.recall(ann, Recall(query="tea", as_of=datetime(2016, 1, 1, tzinfo=UTC), known_at=moments[2]))
+    ).hits
+    assert hits == []
+    report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert report.equal
+
+
+async def test_what_was_told_is_told_though_its_run_is_over_or_its_source_is_gone_by_now(
+    app: App, workspace: Workspace, owner: Connection
+) -> None:
+    ann = workspace.user("ann")
+    run = await app.runs.start(ann, "gateway", "one")
+    episode = note("done", kind="episodic", run_id=run.run_id, memory_id=uuid.uuid4())
+    first = await app.memory.remember(ann, episode)
+    await app.runs.end(ann, run.run_id, "completed")
+    assert await app.memory.remember(ann, episode) == first
+    for other in (msgspec.structs.replace(episode, text="other"), msgspec.structs.replace(episode, memory_id=None)):
+        with pytest.raises(InvalidInput, match="run_id: the run is completed"):
+            await app.memory.remember(ann, other)
+    with pytest.raises(InvalidInput, match="run_id: there is no such run"):
+        await app.memory.remember(workspace.user("bob"), episode)
+    # Once the memory is gone, she does not see the event of who told it.
+    source = await app.memory.remember(workspace.user("bob"), note("a source", agent="sdr"))
+    derived = note("drawn", agent="sdr", memory_id=uuid.uuid4(), derived_from=(source.memory_id,))
+    told = await app.memory.remember(ann, derived)
+    owner.execute("ALTER TABLE whence.memories DISABLE ROW LEVEL SECURITY")
+    try:
+        owner.execute("DELETE FROM whence.memories WHERE memory_id = %s", [source.memory_id])
+        [again, wrong] = await app.memory.remember_all(
+            ann, [derived, msgspec.structs.replace(derived, memory_id=uuid.uuid4())]
+        )
+    finally:
+        owner.execute("ALTER TABLE whence.memories ENABLE ROW LEVEL SECURITY")
+    assert again.remembered is not None
+    assert (again.remembered.memory_id, again.remembered.position) == (told.memory_id, told.position)
+    assert [error.field for error in wrong.errors] == ["derived_from"]
+
+
 async def test_what_was_taken_out_of_two_facts_does_not_make_them_one(app: App, workspace: Workspace) -> None:
     ann, asked = workspace.user("ann"), Recall(query="Ann writes", agent="operations")
 

@@ -18,7 +18,7 @@ FACTS_ONLY: dict[str, Any] = {"cells": {"persistent": {"semantic": "dominant"}}}
         SOUND,
         FACTS_ONLY,
         {**SOUND, "canon": "primary", "conflict": {"semantic": "accumulate"}, "retention": {"episodic": "a month"}},
-        {**SOUND, "promotion": {"episodic": "patterns", "semantic": "corroborated"}, "sanitise": {"card": "refuse"}},
+        {**SOUND, "promotion": {"semantic": "corroborated"}, "sanitise": {"card": "refuse"}},
     ],
 )
 def test_a_sound_profile_is_loaded(given: dict[str, Any]) -> None:
@@ -51,6 +51,12 @@ def test_a_sound_profile_is_loaded(given: dict[str, Any]) -> None:
         ({**SOUND, "promotion": {"procedural": "none"}}, "promotion.procedural", "no procedural cell"),
         ({**SOUND, "promotion": {"semantic": "patterns"}}, "promotion.semantic", "only episodic memory has patterns"),
         ({**SOUND, "promotion": {"episodic": "corroborated"}}, "promotion.episodic", "none is corroborated"),
+        ({**SOUND, "promotion": {"episodic": "patterns"}}, "promotion.episodic", "no persistent/procedural cell"),
+        (
+            {"cells": {"session": {"semantic": "dominant"}}, "promotion": {"semantic": "corroborated"}},
+            "promotion.semantic",
+            "no persistent/semantic cell for what outlives its session",
+        ),
         ({**SOUND, "retention": {"procedural": "long"}}, "retention.procedural", "no procedural cell"),
         ({**SOUND, "retention": {"episodic": " "}}, "retention.episodic", "must not be blank"),
         ({"cells": {"session": CELLS["session"]}, "episodes": "session", "canon": "backstop"}, "canon", "no semantic"),

@@ -26,7 +26,7 @@ from whence.chats.results import results_of
 from whence.clock import Clock
 from whence.db import Database, Tx
 from whence.db.queries import load
-from whence.errors import Conflict, InvalidInput, NotFound
+from whence.errors import Conflict, InvalidInput, NotFound, WhenceError, refusal_of
 from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
@@ -595,7 +595,8 @@ def _not_there() -> NotFound:
     return NotFound("there is no such memory in this session")
 
 
-def _rejection(outcome: Outcome) -> InvalidInput | Conflict:
+def _rejection(outcome: Outcome) -> WhenceError:
     wrong = outcome.errors[0]
-    kind = Conflict if wrong.field == "id" else InvalidInput
-    return kind(f"{wrong.field}: {wrong.message}", outcome.errors)
+    if wrong.field == "id":
+        return Conflict(f"{wrong.field}: {wrong.message}", outcome.errors)
+    return refusal_of(outcome.errors)

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 import typer
+from rich.table import Column
 
 from whence.cli.command import AsUser, Before, command
 from whence.cli.terminal import print_json, print_plain, print_table, shown, to_minute
@@ -37,7 +38,7 @@ async def list_sessions(
             )
             for one in found.sessions
         )
-        print_table(("session", "agent", "user", "last active", "closed"), rows)
+        print_table((Column("session", no_wrap=True), "agent", "user", "last active", "closed"), rows)
     else:
         print_plain("there are no sessions")
     if found.next is not None:

@@ -1278,8 +1278,10 @@ BEGIN
         -- Of its sources those that say how sure they are of what they know by themselves.
         SELECT count(*) INTO fresh FROM whence.memory_sources s
         WHERE s.workspace_id = in_workspace AND s.memory_id = same AND s.event_id = m.event_id AND s.confidence IS NOT NULL;
-        INSERT INTO whence.memory_tellings (workspace_id, event_id, memory_id, position, user_id)
-        SELECT in_workspace, m.event_id, same, at_position, o.user_id FROM whence.memories o
+        INSERT INTO whence.memory_tellings (workspace_id, event_id, memory_id, position, user_id, told_at, held_from)
+        SELECT in_workspace, m.event_id, same, at_position, o.user_id,
+            CASE WHEN from_then < o.valid_at THEN m.recorded_at END, CASE WHEN from_then < o.valid_at THEN o.valid_at END
+        FROM whence.memories o
         WHERE o.workspace_id = in_workspace AND o.memory_id = same
         ON CONFLICT DO NOTHING;
         UPDATE whence.memories o SET
@@ -2151,12 +2153,16 @@ CREATE TABLE whence.memory_tellings (
     event_id uuid NOT NULL,
     memory_id uuid NOT NULL,
     "position" bigint NOT NULL,
-    user_id text
+    user_id text,
+    told_at timestamp with time zone,
+    held_from timestamp with time zone
 );
 
 ALTER TABLE ONLY whence.memory_tellings FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE whence.memory_tellings OWNER TO whence_owner;
+
+COMMENT ON COLUMN whence.memory_tellings.held_from IS 'From when the memory held as far as was known before it was told at told_at that it held from earlier on; NULL where that was not told.';
 
 CREATE TABLE whence.memory_vectors (
     workspace_id text NOT NULL,

@@ -14,7 +14,7 @@ from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
 from whence.app import App
-from whence.errors import Conflict, FieldError, InvalidInput, WhenceError
+from whence.errors import Conflict, FieldError, InvalidInput, WhenceError, refusal_of
 from whence.gateway.body import read_body
 from whence.gateway.problems import decode_failure, field_error, not_json, problem_of
 from whence.identity import Principal
@@ -129,8 +129,7 @@ def _raise_if_not_stored(result: ItemResult) -> None:
     if result.status == "conflict":
         raise Conflict("an event with this id was stored earlier with other content", result.errors)
     if result.status == "rejected":
-        where = result.errors[0]
-        raise InvalidInput(f"{where.field}: {where.message}", result.errors)
+        raise refusal_of(result.errors)
 
 
 @get("/v1/events", summary="Events in order of position")

@@ -10,7 +10,7 @@ import structlog
 from litestar import Response, post
 
 from whence.app import App
-from whence.errors import SetupError, Unauthenticated, WhenceError
+from whence.errors import SetupError, Unauthenticated, Unavailable, WhenceError, refusal_of
 from whence.gateway import otlp
 from whence.gateway.body import read_body
 from whence.gateway.boundary import bearer_key
@@ -62,6 +62,10 @@ async def _export(app: App, principal: Principal, kind: otlp.Kind, body: bytes, 
         app.ledger.count("rejected", len(portion.rejected))
         said = [rejection.reason for rejection in portion.rejected]
         outcomes = await app.ledger.append(principal, portion.events) if portion.events else []
+        for outcome in outcomes:
+            # An exporter sends nothing again of which it is told that it was rejected.
+            if any(error.code == Unavailable.code for error in outcome.errors):
+                raise refusal_of(outcome.errors)
         said += [
             f"event {event.event_id}: " + "; ".join(f"{error.field}: {error.message}" for error in outcome.errors)
             for event, outcome in zip(portion.events, outcomes, strict=True)

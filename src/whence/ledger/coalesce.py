@@ -41,10 +41,13 @@ _SAME_TEXT = "memories_same_text"
 """By which the database refuses a memory that is taken to be new and was told before."""
 # What the database refuses although the event passed our own checks.
 _REFUSED_BY = {
-    "payloads_subject_key": FieldError("subject_id", "the key of this subject is gone; send the event again"),
-    "memories_episode_cap": FieldError("run_id", "the workspace has as many episodes as it may have"),
+    # Perhaps a while ago and by another process, which the sender cannot know: sent again it is sealed by a new key.
+    "payloads_subject_key": FieldError(
+        "subject_id", "this subject was erased meanwhile; send it again", Unavailable.code
+    ),
+    "memories_episode_cap": FieldError("run_id", "the workspace has as many episodes as it may have, 100,000"),
     "workflows_one_name": FieldError("name", "is that of another variant that is in use"),
-    "workflows_cap": FieldError("task_type", "has as many variants in use as it may have"),
+    "workflows_cap": FieldError("task_type", "has as many variants in use as it may have, 100; retire one"),
     "workflow_selections_in_use": FieldError("workflow_id", "is retired"),
     "memories_overridden_once": FieldError("id", "was overridden or forgotten meanwhile"),
     "conversation_messages_live": FieldError("conversation_id", "there is no such conversation"),

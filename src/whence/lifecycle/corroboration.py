@@ -24,6 +24,8 @@ class Telling(NamedTuple):
     """Else it says otherwise."""
     is_persistent: bool
     valid_at: datetime
+    confidence: float | None
+    """Of a fact."""
     sources: Sequence[str]
     """Each with its role, the last ones; without those that come from a telling that says the same."""
 
@@ -35,6 +37,8 @@ class Promotion(NamedTuple):
     """What it is derived from: the first of the rows that has a source, and then the others that have, the last ones
     first."""
     valid_at: datetime
+    confidence: float | None
+    """Of a fact: of all who say so and do not know of each other; of what is remembered already, of who is new."""
 
     @property
     def first(self) -> UUID:
@@ -83,4 +87,17 @@ def _promotion(rows: Sequence[UUID], stands: Sequence[Telling]) -> Promotion:
     others = [each for each in knowing if each != first]
     # What is remembered already is told once more, and not as something that held before it.
     kept = [each.valid_at for each in stands if each.is_persistent]
-    return Promotion(tuple(rows), (first, *others), max(kept) if kept else min(each.valid_at for each in stands))
+    since = max(kept) if kept else min(each.valid_at for each in stands)
+    return Promotion(tuple(rows), (first, *others), since, _confidence(first, stands, is_known=bool(kept)))
+
+
+def _confidence(first: UUID, stands: Sequence[Telling], is_known: bool) -> float | None:
+    said = [each for each in stands if each.memory_id == first or not (is_known or each.is_persistent)]
+    heard, doubt = set[str](), 1.0
+    for each in sorted(said, key=lambda each: each.position):
+        if each.confidence is None:
+            return None
+        if not heard.issuperset(each.sources):
+            doubt *= 1 - each.confidence
+        heard.update(each.sources)
+    return 1 - doubt

@@ -19,7 +19,7 @@ ORDER BY s.first_position DESC LIMIT %(limit)s::bigint;
 SELECT DISTINCT ON (s.owner, s.agent, s.closed_at IS NULL) s.owner, {session}
 FROM whence.sessions s
 WHERE s.workspace_id = %(workspace_id)s AND s.session_id = %(session_id)s
-  AND (%(user_id)s::text IS NULL OR s.owner = %(user_id)s)
+  AND (%(user_id)s::text IS NULL OR s.owner = ANY (ARRAY['', %(user_id)s::text]))
   AND (%(agent)s::text IS NULL OR s.agent = %(agent)s)
 ORDER BY s.owner, s.agent, s.closed_at IS NULL, s.number DESC;
 
@@ -67,7 +67,8 @@ SELECT m.memory_id, m.tier, m.kind, m.subject_id, whence.is_held(m.workspace_id,
 -- ones. What a close has removed is there until it is disposed of, and counts; what somebody forgot does not. What comes
 -- from a memory of theirs that says the same is no source, in whatever tier that is, be it forgotten or over; what comes
 -- from another one is that one's word, by whichever recall it was found.
-SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid_at, CASE WHEN o.is_same THEN ARRAY(
+SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid_at, o.confidence,
+    CASE WHEN o.is_same THEN ARRAY(
     SELECT DISTINCT CASE WHEN c.origin IS NULL THEN c.role || ' ' || c.source ELSE 'memory ' || c.origin END
     FROM (
         SELECT c.role, c.source, c.origin, coalesce(c.origin, CASE c.role WHEN 'memory' THEN c.source::uuid END) AS known
@@ -85,7 +86,8 @@ SELECT m.memory_id, o.memory_id, o.position, o.is_same, o.is_persistent, o.valid
 ) ELSE '{}' END
 FROM (SELECT m.* {rows_of_stretch}) m
 CROSS JOIN LATERAL (
-    SELECT o.memory_id, o.position, o.object_key IS NOT DISTINCT FROM m.object_key AS is_same, o.is_persistent, o.valid_at
+    SELECT o.memory_id, o.position, o.object_key IS NOT DISTINCT FROM m.object_key AS is_same, o.is_persistent, o.valid_at,
+        o.confidence
     FROM (
         -- In order first, so that the sessions of the last ones alone are looked up.
         SELECT o.*, o.tier = 'persistent' AS is_persistent FROM (

@@ -18,7 +18,7 @@ import psycopg
 from whence.clock import Clock
 from whence.db import EVERY_WORKSPACE, Database, Scope, Tx
 from whence.db.queries import load
-from whence.errors import Conflict, InvalidInput, NotFound, Unavailable, WhenceError
+from whence.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable, WhenceError
 from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
@@ -143,6 +143,10 @@ class Sessions:
         async with self._database.transaction(principal.scope) as tx:
             rows = await (await tx.execute(_SQL["stretches_named"], values, binary=True)).fetchall()
         found = _wanted([(row[0], Session(*row[1:])) for row in rows])  # pyright: ignore[reportCallIssue]
+        own = [each for each in found if principal.is_admin or each[0] == principal.user_id]
+        if found and not own:
+            raise Forbidden("the session is the workspace's: an administrator can close it")
+        found = own
         stretches = [Stretch(owner, s.agent, s.session_id, s.number) for owner, s in found]
         reports, failed = await self._close_each(principal.workspace_id, stretches)
         if failed is not None:
@@ -548,7 +552,7 @@ def _fitted(parts: list[str], characters: int) -> list[str]:
 def _promoted(stretch: Stretch, said: _Said, agreed: Promotion) -> Remember:
     fact = None
     if said.subject is not None and said.predicate is not None and said.object is not None:
-        fact = Fact(said.subject, said.predicate, said.object, said.confidence)
+        fact = Fact(said.subject, said.predicate, said.object, agreed.confidence)
     return Remember(
         agent=stretch.agent,
         tier="persistent",

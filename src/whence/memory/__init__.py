@@ -24,9 +24,9 @@ from whence.errors import (
     Forbidden,
     InvalidInput,
     NotFound,
-    RepeatsCanon,
     Unavailable,
     WhenceError,
+    refusal_of,
 )
 from whence.identity import Principal
 from whence.ids import new_id
@@ -34,7 +34,7 @@ from whence.ledger import Ledger
 from whence.ledger.append import Outcome
 from whence.ledger.coalesce import Parts
 from whence.ledger.effects import OwnEvent, Vector
-from whence.ledger.events import MAX_POSITION, text_problem
+from whence.ledger.events import MAX_POSITION
 from whence.memory.explaining import explanation, look
 from whence.memory.known import as_known
 from whence.memory.own import Own, check_limit, check_names
@@ -46,6 +46,7 @@ from whence.memory.writing import (
     MAX_SOURCES,
     MAX_TEXT_CHARACTERS,
     Draft,
+    check_name,
     draft,
     event_of,
     normal,
@@ -99,7 +100,13 @@ FOUND = Statement("recall_found", _SQL["found"])
 """Reads what was ranked: whether each holds, whether it never will again, and the fields of a memory."""
 
 
-_Drafts = list[Draft | tuple[FieldError, ...]]
+class _Wrong(NamedTuple):
+    errors: tuple[FieldError, ...]
+    drafted: Draft | None = None
+    """Of what is wrong by now: its run is over, or what it is derived from is gone. It may have been told before."""
+
+
+_Drafts = list[Draft | _Wrong]
 """Of requests, or what is wrong with them."""
 
 
@@ -148,8 +155,7 @@ class Memory:
         first = item.errors[0]
         if first.field == "memory_id":
             raise Conflict(first.message, item.errors)
-        kind = RepeatsCanon if first.code == RepeatsCanon.code else InvalidInput
-        raise kind(f"{first.field}: {first.message}", item.errors)
+        raise refusal_of(item.errors)
 
     async def remember_all(self, principal: Principal, requests: Sequence[Remember]) -> list[RememberedItem]:
         """Each that is sound is remembered, in order; says after the commit what became of every one."""
@@ -180,10 +186,10 @@ class Memory:
             try:
                 drafted = draft(principal, request, self.profiles, None, possible, vector)
             except InvalidInput as error:
-                drafts.append(error.errors)
+                drafts.append(_Wrong(error.errors))
                 continue
             wrong = _missing(request, look.sources) or _not_its_run(drafted, look.runs)
-            drafts.append(drafted if wrong is None else (wrong,))
+            drafts.append(drafted if wrong is None else _Wrong((wrong,), drafted))
         return drafts
 
     async def _tell(
@@ -212,7 +218,7 @@ class Memory:
         items: list[RememberedItem] = []
         for item in told.drafts:
             if not isinstance(item, Draft):
-                items.append(RememberedItem(errors=item))
+                items.append(await self._refused(principal, item))
                 continue
             own, outcome = next(stored)
             if outcome.status == "accepted" and outcome.effect is None:
@@ -255,6 +261,16 @@ class Memory:
         except WhenceError as error:
             return (f"the former session {stretch['session_id']} is over and not closed yet: {error.detail}",)
         return ()
+
+    async def _refused(self, principal: Principal, wrong: _Wrong) -> RememberedItem:
+        """What was told before stays told, and is answered as it was then."""
+        drafted = wrong.drafted
+        if drafted is None or drafted.request.memory_id is None:
+            return RememberedItem(errors=wrong.errors)
+        sources = dict.fromkeys(drafted.request.derived_from, False)
+        again = event_of(drafted, Vector(GIVEN_EMBEDDER, np.zeros(1)), sources, self._clock())
+        item = await self._told_before(principal, drafted, again.payload)
+        return item if item.remembered is not None else RememberedItem(errors=wrong.errors)
 
     async def _told_before(self, principal: Principal, drafted: Draft, payload: bytes) -> RememberedItem:
         """The sender has sent it again: what became of it the first time, if it was the same."""
@@ -309,11 +325,9 @@ class Memory:
         for event_id, source, origin in rows:
             origins.setdefault(event_id, {})[source] = origin
         return [
-            own
-            if own.effect is None or item.event_id not in origins
-            else event_of(
-                item, own.effect.vector, _sources_in(item, look), look.now, origins=origins[item.event_id]
-            )
+            event_of(item, own.effect.vector, _sources_in(item, look), look.now, origins=origins[item.event_id])
+            if item.event_id in origins and own.effect is not None and own.effect.vector is not None
+            else own
             for item, own in zip(drafts, events, strict=True)
         ]
 
@@ -460,9 +474,7 @@ class Memory:
 
     async def set_rule(self, principal: Principal, world_id: str, rule_id: str, body: str) -> None:
         check_names(world_id=world_id, rule_id=rule_id)
-        problem = text_problem(body, MAX_RULE_CHARACTERS)
-        if problem is not None:
-            raise refused("body", problem)
+        check_name("body", body, MAX_RULE_CHARACTERS)
         document = {"effect": "set_rule", "world_id": world_id, "rule_id": rule_id, "body": body}
         await self._own.record(principal, self._own.event(principal, new_id(), "memory.rule_set", None, None), document)
 
@@ -556,6 +568,9 @@ def sessions_of(asked: Recall) -> tuple[list[str] | None, list[str]]:
 
 def check_asked(asked: Recall) -> None:
     check_names(agent=asked.agent, session_id=asked.session_id, subject=asked.subject, predicate=asked.predicate)
+    for field, wanted in (("tiers", asked.tiers), ("kinds", asked.kinds)):
+        if wanted is not None and not wanted:
+            raise refused(field, "name at least one, or leave it out")
     _check_moments(as_of=asked.as_of, known_at=asked.known_at)
     for field, names in (("sessions", asked.sessions), ("session_prefixes", asked.session_prefixes)):
         check_names(**{f"{field}[{place}]": name for place, name in enumerate(names or ())})

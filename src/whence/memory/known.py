@@ -1,4 +1,4 @@
-"""What was known at an earlier time: memories as sure as they were then, and with the ends that were known then."""
+"""What was known at an earlier time: memories as sure as they were then, and with the times that were known then."""
 
 from datetime import datetime
 from functools import reduce
@@ -18,10 +18,20 @@ _SQL = load("whence.memory")
 
 async def as_known(tx: Tx, scope: Scope, found: list[StoredMemory], known_at: datetime) -> list[StoredMemory]:
     facts = [memory.memory_id for memory in found if memory.fact is not None]
+    texts = [memory.memory_id for memory in found if memory.fact is None and memory.told_count > 1]
     ended = [memory.memory_id for memory in found if _is_later(memory.invalidated_at, known_at)]
     told = await _confidences(tx, scope, facts, known_at) if facts else {}
     ends = await _ends(tx, scope, ended, known_at) if ended else {}
-    return [_as_it_was(memory, told.get(memory.memory_id), ends, known_at) for memory in found]
+    began = await _beginnings(tx, scope, texts, known_at) if texts else {}
+    return [
+        _as_it_was(
+            replace(memory, valid_at=began.get(memory.memory_id, memory.valid_at)),
+            told.get(memory.memory_id),
+            ends,
+            known_at,
+        )
+        for memory in found
+    ]
 
 
 def _as_it_was(
@@ -46,6 +56,11 @@ async def _confidences(tx: Tx, scope: Scope, ids: list[UUID], known_at: datetime
     """Of those who had told each fact by then."""
     values = {"workspace_id": scope.workspace_id, "ids": ids, "known_at": known_at}
     return dict(await (await tx.execute(_SQL["confidences_told"], values, binary=True)).fetchall())
+
+
+async def _beginnings(tx: Tx, scope: Scope, ids: list[UUID], known_at: datetime) -> dict[UUID, datetime]:
+    values = {"workspace_id": scope.workspace_id, "ids": ids, "known_at": known_at}
+    return dict(await (await tx.execute(_SQL["beginnings_known"], values, binary=True)).fetchall())
 
 
 async def _ends(tx: Tx, scope: Scope, ids: list[UUID], known_at: datetime) -> dict[UUID, End]:

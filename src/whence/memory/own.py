@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from whence.clock import Clock
-from whence.errors import FieldError, InvalidInput
+from whence.errors import FieldError, WhenceError, refusal_of
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
@@ -96,9 +96,8 @@ def own_event(
     return OwnEvent(event, payload, Effect(written, event.event_id), is_canonical)
 
 
-def not_stored(outcome: Outcome) -> InvalidInput:
-    error = outcome.errors[0] if outcome.errors else FieldError("event", "was stored earlier")
-    return InvalidInput(f"{error.field}: {error.message}", outcome.errors)
+def not_stored(outcome: Outcome) -> WhenceError:
+    return refusal_of(outcome.errors or (FieldError("event", "was stored earlier"),))
 
 
 def check_names(**names: str | None) -> None:

@@ -164,6 +164,9 @@ def _rule_problems(profile: Profile) -> Iterator[tuple[str, str]]:
             yield f"promotion.{kind}", "only episodic memory has patterns"
         if promotion == "corroborated" and kind == "episodic":
             yield f"promotion.{kind}", "an episode is told once, so none is corroborated"
+        becomes = {"patterns": "procedural", "corroborated": kind}.get(promotion)
+        if becomes is not None and becomes not in profile.cells.get("persistent", {}):
+            yield f"promotion.{kind}", f"the grid has no persistent/{becomes} cell for what outlives its session"
     for kind, retention in profile.retention.items():
         if not retention.strip():
             yield f"retention.{kind}", "must not be blank"

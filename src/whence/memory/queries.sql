@@ -23,6 +23,11 @@ m.deleted_at IS NULL AND m.valid_at <= %(as_of)s::timestamptz
     AND (m.superseded_at IS NULL OR m.superseded_at > %(as_of)s::timestamptz)
   ELSE
     m.recorded_at <= %(known_at)s::timestamptz
+    AND (m.told_count = 1 OR NOT EXISTS (
+        SELECT FROM whence.memory_tellings t
+        WHERE t.workspace_id = m.workspace_id AND t.memory_id = m.memory_id AND t.told_at > %(known_at)s::timestamptz
+          AND t.held_from > %(as_of)s::timestamptz
+    ))
     -- Nothing came after what ends by itself: when it is to end is known from the first.
     AND (m.invalidated_by IS NOT NULL OR m.invalid_at IS NULL OR m.invalid_at > %(as_of)s::timestamptz)
     AND (m.superseded_at IS NULL OR m.superseded_at > least(%(as_of)s::timestamptz, %(known_at)s::timestamptz))
@@ -174,6 +179,13 @@ FROM (
     WHERE s.workspace_id = %(workspace_id)s AND s.memory_id = ANY (%(ids)s::uuid[])
       AND s.told_at <= %(known_at)s::timestamptz AND s.confidence IS NOT NULL
 ) t
+GROUP BY t.memory_id;
+
+-- name: beginnings_known
+-- From when each held as far as was known by then, where it was told later that it did from earlier on.
+SELECT t.memory_id, max(t.held_from) FROM whence.memory_tellings t
+WHERE t.workspace_id = %(workspace_id)s AND t.memory_id = ANY (%(ids)s::uuid[])
+  AND t.told_at > %(known_at)s::timestamptz
 GROUP BY t.memory_id;
 
 -- name: ends_known

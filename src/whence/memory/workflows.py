@@ -229,5 +229,7 @@ def _object_text(spec: bytes) -> str:
         return spec.decode()
     except RecursionError:
         raise refused("spec", "is nested too deeply") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except msgspec.ValidationError:
         raise refused("spec", "must be a JSON object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise refused("spec", f"is not JSON that can be read: {error}") from None

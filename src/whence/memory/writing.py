@@ -50,6 +50,9 @@ _KEPT: Final = np.dtype(">f2")
 Unit = npt.NDArray[np.float16]
 """A vector of length one."""
 
+_FOUND_OUT: Final = frozenset({"origin", "role"})
+"""Of a source, and not told by the sender."""
+
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -134,6 +137,8 @@ def draft(
     name, profile = profiles.of(request.agent) if named is None else (named, profiles.named(named))
     check_cell(name, profile, request.tier, request.kind)
     _check_anchors(request, name, profile)
+    if request.key is not None and profile.conflict_of("procedural") == "accumulate":
+        raise refused("key", f"the profile {name} keeps all procedures side by side, so none has one")
     _check_numbers(request)
     check_clean(name, profile, key=request.key, speaker=request.speaker)
     user_id = owner_of(principal, request.user_id, name, profile)
@@ -262,7 +267,7 @@ def told_in(payload: bytes) -> tuple[dict[str, Any], str | None]:
     embedding that came with it."""
     decoded = msgspec.json.decode(payload)
     document = decoded["memory"]
-    sources = [{name: each[name] for name in each if name != "origin"} for each in document["sources"]]
+    sources = [{name: each[name] for name in each if name not in _FOUND_OUT} for each in document["sources"]]
     return {**document, "sources": sources}, decoded.get("embedding")
 
 
@@ -310,12 +315,16 @@ def _keys(drafted: Draft) -> tuple[str | None, str | None]:
 
 
 def body_hash(drafted: Draft) -> str:
-    request = drafted.request
-    if "text" in drafted.changed:
+    """By which texts, and facts that accumulate, are known for the same."""
+    request, fact = drafted.request, drafted.fact
+    if drafted.changed:
         return _hash_of(drafted.text, str(drafted.event_id))
     within = (request.world_id_context or "", request.subject_id or "")
     spoken = (f"speaker:{request.speaker}",) if request.speaker else ()
-    return _hash_of(drafted.text, *(within if any(within) else ()), *spoken)
+    stated: tuple[str, ...] = ()
+    if fact is not None and drafted.profile.conflict_of(request.kind) == "accumulate":
+        stated = ("fact:", normal(fact.subject), normal(fact.predicate), normal(fact.object))
+    return _hash_of(drafted.text, *(within if any(within) else ()), *spoken, *stated)
 
 
 def _sources(drafted: Draft, found: dict[UUID, bool], origins: Mapping[UUID, UUID]) -> list[dict[str, str | int]]:

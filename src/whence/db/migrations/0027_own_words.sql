@@ -13,6 +13,10 @@ SELECT m.workspace_id, m.memory_id, m.teller, 'told', m.position, m.memory_id, m
     NULL, NULL, NULL
 FROM whence.memories m WHERE m.teller IS NOT NULL;
 
+-- What a text said, too, may be told to hold from earlier on than was known: until when nobody knew.
+ALTER TABLE whence.memory_tellings ADD COLUMN told_at timestamptz, ADD COLUMN held_from timestamptz;
+COMMENT ON COLUMN whence.memory_tellings.held_from IS 'From when the memory held as far as was known before it was told at told_at that it held from earlier on; NULL where that was not told.';
+
 -- Which memories a recall found is asked when something is told that was derived from it.
 CREATE INDEX recall_hits_by_recall ON whence.recall_hits (recall_id, workspace_id);
 
@@ -192,8 +196,10 @@ BEGIN
         -- Of its sources those that say how sure they are of what they know by themselves.
         SELECT count(*) INTO fresh FROM whence.memory_sources s
         WHERE s.workspace_id = in_workspace AND s.memory_id = same AND s.event_id = m.event_id AND s.confidence IS NOT NULL;
-        INSERT INTO whence.memory_tellings (workspace_id, event_id, memory_id, position, user_id)
-        SELECT in_workspace, m.event_id, same, at_position, o.user_id FROM whence.memories o
+        INSERT INTO whence.memory_tellings (workspace_id, event_id, memory_id, position, user_id, told_at, held_from)
+        SELECT in_workspace, m.event_id, same, at_position, o.user_id,
+            CASE WHEN from_then < o.valid_at THEN m.recorded_at END, CASE WHEN from_then < o.valid_at THEN o.valid_at END
+        FROM whence.memories o
         WHERE o.workspace_id = in_workspace AND o.memory_id = same
         ON CONFLICT DO NOTHING;
         UPDATE whence.memories o SET
