@@ -1,6 +1,8 @@
 """The sanitiser: what it finds on the labelled set, what it leaves alone, and that no text can make it slow."""
 
+import random
 import re
+import string
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -97,6 +99,23 @@ def test_dates_amounts_and_ids_are_no_personal_numbers(text: str) -> None:
 )
 def test_a_value_is_replaced_whole_and_nothing_around_it(text: str, clean: str) -> None:
     assert sanitise(text, {}).text == clean
+
+
+@pytest.mark.parametrize(
+    ("before", "signs", "count", "after"),
+    [
+        ("ATATT3xFfGF0", 180, 1, "=4F0C2A9B"),
+        ("ATBB", 32, 1, ""),
+        ("sb_secret_", 22, 1, "_Zk3Nq8Rt"),
+        ("nfp_", 36, 1, ""),
+        ("fw_", 24, 1, ""),
+        ("patHLBOt4elYCGHgs.", 0, 2, "4e4957b932f2f7d000f01f01b99ff994"),
+    ],
+)
+def test_tokens_of_vendors_that_the_labelled_set_does_not_have(before: str, signs: int, count: int, after: str) -> None:
+    made = "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=signs))
+    assert sanitise(f"use {before}{made}{after * count}, please", {}).text == "use [api key], please"
+    assert sanitise(f"use {before}{made[:8]}, please", {}).found == {}
 
 
 def test_a_rule_decides_whether_a_finding_is_replaced_refused_or_kept() -> None:

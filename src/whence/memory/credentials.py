@@ -80,6 +80,9 @@ _TOKENS = (
         "dckr_ sbp_ pscale_ rubygems_",
         r"(?:dckr_[po]at_[\w-]{20,40}|sbp_[0-9a-f]{40}|pscale_\w{2,8}_[\w.-]{30,64}|rubygems_[0-9a-f]{48})",
     ),
+    _token("sb_secret_ nfp_ fw_", r"(?:sb_secret_[\w-]{31}|nfp_[A-Za-z0-9]{36}|fw_[A-Za-z0-9]{22,24})"),
+    _token("ATATT3x ATCTT3x ATBB", r"(?:AT[AC]TT3x[\w=-]{100,400}|ATBB[A-Za-z0-9]{32})"),  # Atlassian
+    _token("pat", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),  # Airtable
     _token("figd_ sq0", r"(?:figd_[\w-]{36,50}|sq0(?:atp|csp)-[\w-]{22,43})"),
     _token("Q~", r"[\w.~-]{3}[0-9]Q~[\w.~-]{31,34}"),  # Azure's applications
     _token("JQQJ99", r"[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{10,30}"),  # Azure's services
