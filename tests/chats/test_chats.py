@@ -1,4 +1,4 @@
-"""What two do to a chat at once, and what is bounded in it."""
+"""What two do to a chat at once, what is bounded in it, and whose and about whom what it teaches is."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +24,7 @@ from whence.chats.extraction import (
 )
 from whence.chats.messages import Marker, pieces, read
 from whence.crypto import SubjectKey
-from whence.errors import InvalidInput
+from whence.errors import InvalidInput, RepeatsCanon
 from whence.memory.partitions import DEFAULT_PART, agent_of
 from whence.memory.profiles import Profiles
 from whence.wire import Message, Recall, Remember
@@ -239,3 +239,38 @@ def test_a_long_message_is_refused_for_what_a_short_one_is(app: App) -> None:
     [long] = read([said("My card is 4111 1111 1111 1111, you know. " + "And so on, as far as I know. " * 1_000)])
     with pytest.raises(InvalidInput, match=r"messages\[0\].content: holds what the profile"):
         pieces(long, long.text, Marker(SubjectKey(uuid4(), b"k" * 32), AGENT, "chat:1"), name, strict)
+
+
+async def test_what_takes_the_place_of_a_memory_is_of_its_world_and_about_the_same_person(
+    app: App, workspace: Workspace, chat: Chat
+) -> None:
+    rule = "Refunds above one hundred euros are paid only after the head of support has approved them in writing."
+    await app.memory.set_rule(workspace.admin, "w1", "R-1", rule)
+    told = Remember(agent=AGENT, tier="session", kind="semantic", text="Bob is well", session_id=chat.session_id)
+    about = msgspec.structs.replace(told, subject_id="bob", world_id_context="w1")
+    first = await app.memory.remember(workspace.user("ann"), about)
+    with pytest.raises(RepeatsCanon, match="rule R-1"):
+        await app.chats.override(chat, first.memory_id, rule)
+    done = await app.chats.override(chat, first.memory_id, "Bob is ill")
+    assert (await app.memory.get(chat.principal.scope, done.id)).world_id_context == "w1"
+    keyed = msgspec.structs.replace(told, kind="procedural", key="tea", text="steep it first")
+    procedure = await app.memory.remember(workspace.user("ann"), keyed)
+    with pytest.raises(InvalidInput, match="is a procedure: remember another one under its key, tea"):
+        await app.chats.override(chat, procedure.memory_id, "boil it first")
+    await app.erasures.erase(workspace.admin, "bob")
+    page = await app.memory.page(chat.principal.scope, Recall())
+    assert [memory.text for memory in page.memories] == ["steep it first"]
+
+
+async def test_what_a_chat_teaches_is_about_whom_its_message_is_about(
+    app: App, workspace: Workspace, chat: Chat
+) -> None:
+    says = Remember(
+        agent=AGENT, tier="session", kind="episodic", text="I live in Rome", session_id=chat.session_id,
+        speaker="Bob", role="user", subject_id="bob",
+    )  # fmt: skip
+    await app.memory.remember(workspace.user("ann"), says)
+    await chats_with(app, ByRules()).flush(chat)
+    assert await facts_of(app, chat) == ["Bob lives in Rome"]
+    await app.erasures.erase(workspace.admin, "bob")
+    assert await facts_of(app, chat) == []

@@ -14,7 +14,8 @@ from conftest import Workspace
 from whence.app import App
 from whence.db.embedded import SUPERUSER, EmbeddedServer
 from whence.errors import InvalidInput, NotFound, RepeatsCanon
-from whence.wire import Fact, Kind, Remember
+from whence.memory.rebuild import rebuild
+from whence.wire import Fact, Kind, Recall, Remember
 
 RULE = "A change set is refused by the gate of conformity unless two people of the team have signed its review."
 
@@ -222,14 +223,17 @@ async def test_a_row_that_becomes_semantic_or_of_the_world_is_guarded(
             owner.execute(f"UPDATE whence.memories SET {change}".encode())
 
 
+def superuser_of(postgres: EmbeddedServer) -> psycopg.Connection:
+    password = (postgres.data_dir / f"{SUPERUSER}.password").read_text()
+    return psycopg.connect(make_conninfo(postgres.owner_conninfo, user=SUPERUSER, password=password), autocommit=True)
+
+
 async def test_whom_row_level_security_does_not_bind_the_guard_does(
     app: App, workspace: Workspace, postgres: EmbeddedServer
 ) -> None:
     await with_rule(app, workspace)
     values = {"workspace": workspace.workspace_id, "tier": "persistent", "kind": "semantic", "world": "w1"}
-    password = (postgres.data_dir / f"{SUPERUSER}.password").read_text()
-    login = make_conninfo(postgres.owner_conninfo, user=SUPERUSER, password=password)
-    with psycopg.connect(login, autocommit=True) as superuser:
+    with superuser_of(postgres) as superuser:
         with pytest.raises(psycopg.errors.CheckViolation, match="R-12"):
             superuser.execute(INSERT, {**values, "body": RULE})
         superuser.execute("SET app.workspace_id = 'somebody-else'")
@@ -246,9 +250,38 @@ async def test_another_workspace_learns_nothing_of_the_rules(app: App, workspace
             owner.execute(INSERT, {**values, "body": body})
 
 
+async def test_rules_of_other_workspaces_are_not_read(
+    app: App, workspace: Workspace, postgres: EmbeddedServer, owner: Connection
+) -> None:
+    """However many have loaded the same ones: who has none waits for none, and learns nothing by waiting."""
+    with superuser_of(postgres) as superuser, superuser.transaction(force_rollback=True):
+        superuser.execute(
+            "INSERT INTO whence.canon_rules (workspace_id, world_id, rule_id, body, updated_at) "
+            "SELECT CASE n WHEN 0 THEN %s ELSE 'other-' || n END, 'w1', 'R-12', %s, now() FROM generate_series(0, 5000) n",
+            [workspace.workspace_id, RULE],
+        )
+        superuser.execute("ANALYZE whence.canon_rules")
+        superuser.execute("SET LOCAL ROLE whence_owner")
+        plan = [line for (line,) in superuser.execute(question(superuser, workspace.workspace_id)).fetchall()]
+    assert any("Bitmap Index Scan on canon_rules_alike (actual rows=1" in line for line in plan), plan
+
+
+def question(conn: Connection, workspace_id: str) -> bytes:
+    """The guard's own, as it stands in the function, with the function's settings."""
+    found = conn.execute("SELECT prosrc, proconfig FROM pg_proc WHERE proname = 'repeated_rule'").fetchone()
+    assert found is not None
+    source, settings = found
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        conn.execute(f"SET {name} = {value}")
+    query = source[source.index("SELECT r.rule_id") : source.index("LIMIT 1") + len("LIMIT 1")]
+    query = query.replace("INTO rule_id, alike", "").replace("in_world", "'w1'")
+    query = query.replace("in_workspace", f"'{workspace_id}'").replace(" read", f" '{RULE}'")
+    return f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, BUFFERS OFF) {query}".encode()
+
+
 async def test_the_guard_uses_the_trigram_index(app: App, workspace: Workspace, owner: Connection) -> None:
-    """Its own query, as it stands in the function and with the function's settings, among many rules that are made of
-    the same few words."""
+    """Among many rules that are made of the same few words."""
     await with_rule(app, workspace)
     as_workspace(owner, workspace.workspace_id)
     words, dice = RULE.lower().rstrip(".").split(), random.Random(4)
@@ -260,15 +293,52 @@ async def test_the_guard_uses_the_trigram_index(app: App, workspace: Workspace, 
     )
     owner.execute("RESET ROLE")
     owner.execute("ANALYZE whence.canon_rules")
-    found = owner.execute("SELECT prosrc, proconfig FROM pg_proc WHERE proname = 'repeated_rule'").fetchone()
-    assert found is not None
-    source, settings = found
-    for setting in settings:
-        name, _, value = setting.partition("=")
-        owner.execute(f"SET {name} = {value}")
-    query = source[source.index("SELECT r.rule_id") : source.index("LIMIT 1") + len("LIMIT 1")]
-    query = query.replace("INTO rule_id, alike", "").replace("in_world", "'w1'")
-    query = query.replace("in_workspace", f"'{workspace.workspace_id}'").replace(" read", f" '{RULE}'")
-    plan = [line for (line,) in owner.execute(f"EXPLAIN (ANALYZE, COSTS OFF) {query}".encode()).fetchall()]
+    asked = question(owner, workspace.workspace_id)
+    plan = [line for (line,) in owner.execute(asked).fetchall()]
     assert any("Bitmap Index Scan on canon_rules_alike" in line for line in plan), plan
-    assert owner.execute(query.encode()).fetchall() == [("R-12", 1.0)]
+    assert owner.execute(asked[asked.index(b"SELECT") :]).fetchall() == [("R-12", 1.0)]
+
+
+def fact(text: str, where: str = "signed", agent: str = "sdr") -> Remember:
+    said = Fact("a refused change", "is", where)
+    return msgspec.structs.replace(copy(text), agent=agent, fact=said)
+
+
+@pytest.mark.parametrize("agent", ["sdr", "gateway"])
+async def test_what_is_told_again_does_not_repeat_a_rule_in_other_words(
+    app: App, workspace: Workspace, agent: str
+) -> None:
+    """It would be kept as said, and be a row of its own when whoever told it first is erased."""
+    await with_rule(app, workspace)
+    ann, bob = workspace.user("ann"), workspace.user("bob" if agent == "sdr" else "ann")
+    first = await app.memory.remember(ann, fact("it is signed", agent=agent))
+    with pytest.raises(RepeatsCanon, match=r"^text: repeats a rule of its world: rule R-12, 1.00 alike$"):
+        await app.memory.remember(bob, fact(RULE, agent=agent))
+    assert (await app.memory.get(ann.scope, first.memory_id)).told_count == 1
+    assert (await app.memory.remember(bob, fact(RULE[:99], agent=agent))).status == "reinforced"
+    assert (await app.erasures.erase(workspace.admin, "ann")).settled
+    left = (await app.memory.page(bob.scope, Recall(agent=agent))).memories
+    assert [memory.text for memory in left] == ([RULE[:99]] if agent == "sdr" else [])
+
+
+async def test_what_an_older_guard_let_pass_is_left_out_and_keeps_nobody_from_being_erased(
+    app: App, workspace: Workspace, owner: Connection
+) -> None:
+    await with_rule(app, workspace)
+    ann, carl = workspace.user("ann"), workspace.user("carl")
+    owner.execute("ALTER TABLE whence.memories DISABLE TRIGGER memories_canon")
+    try:
+        passed = await app.memory.remember(ann, copy())
+    finally:
+        owner.execute("ALTER TABLE whence.memories ENABLE TRIGGER memories_canon")
+    others = [await app.memory.remember(ann, copy(f"note {number}")) for number in range(3)]
+    await app.memory.remember(carl, copy("of carl"))
+    report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert (report.refused, report.equal) == (1, False)
+    assert (await app.erasures.erase(workspace.admin, "carl")).settled
+    with pytest.raises(NotFound):
+        await app.memory.get(ann.scope, passed.memory_id)
+    kept = (await app.memory.page(ann.scope, Recall())).memories
+    assert {memory.memory_id for memory in kept} == {other.memory_id for other in others}
+    again = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert (again.refused, again.equal) == (1, True)

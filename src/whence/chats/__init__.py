@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
+import psycopg
 
 from whence.chats.echo import MIN_ECHO_CHARACTERS, Left
 from whence.chats.extraction import Drawn, Extractor, Heard
@@ -31,6 +32,7 @@ from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
+from whence.ledger.coalesce import is_refusal, refusal_in
 from whence.ledger.effects import OwnEvent, Vector
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS
 from whence.memory import LONG_CHARACTERS, Memory, unit_of
@@ -269,7 +271,12 @@ class Chats:
             made[:] = await make(tx)
             return made
 
-        outcomes = await self._ledger.record_together(chat.principal.workspace_id, make_and_keep)
+        try:
+            outcomes = await self._ledger.record_together(chat.principal.workspace_id, make_and_keep)
+        except psycopg.IntegrityError as error:
+            if is_refusal(error):
+                raise refusal_of((refusal_in(error),)) from None
+            raise
         self._recaller.told(chat.principal.workspace_id, chat.principal.user_id)
         await self._embed_later(chat, sum(own.effect is not None and own.effect.vector is not None for own in made))
         return dict(zip((own.event.event_id for own in made), outcomes, strict=True))
@@ -366,6 +373,8 @@ class Chats:
         memory = await self._get(chat, memory_id)
         if memory.fact is not None:
             raise refused("id", "is a fact that was drawn from a message: override the message, or delete the fact")
+        if memory.key is not None:
+            raise refused("id", f"is a procedure: remember another one under its key, {memory.key}")
         mark = await self._marker(chat)
         new_id = mark.id_of("override", str(memory_id), text)
         request = Remember(
@@ -373,6 +382,8 @@ class Chats:
             tier=memory.tier,
             kind=memory.kind,
             text=text,
+            subject_id=await self._about(chat, memory_id),
+            world_id_context=memory.world_id_context,
             speaker=memory.speaker,
             role=memory.role,
             session_id=memory.session_id,
@@ -433,6 +444,13 @@ class Chats:
             raise _not_there()
         return memory
 
+    async def _about(self, chat: Chat, memory_id: UUID) -> str | None:
+        """Whom it is about, if not the user. What takes its place is about the same person, and erased with them."""
+        scope = chat.principal.scope
+        async with self._database.transaction(scope) as tx:
+            row = await (await tx.execute(_SQL["about"], scope.values(memory_id=memory_id))).fetchone()
+        return row[0] if row else None
+
     async def _state(self, tx: Tx, chat: Chat, memory_id: UUID) -> tuple[datetime | None, UUID | None]:
         """When it was deleted, and what has taken its place."""
         values = chat.principal.scope.values(memory_id=memory_id)
@@ -446,7 +464,10 @@ class Chats:
         scope = chat.principal.scope
         async with self._database.transaction(scope) as tx:
             row = await (await tx.execute(_SQL["held_by"], scope.values(event_id=event_id))).fetchone()
-        return (row[0], row[1]) if row else (event_id, 0)
+        if row is None:
+            # Whoever it was of has been erased since.
+            raise _not_there()
+        return row[0], row[1]
 
     async def _facts_of_only(self, tx: Tx, chat: Chat, memory_id: UUID) -> list[UUID]:
         values = chat.principal.scope.values(memory_id=memory_id)
@@ -468,7 +489,7 @@ class Chats:
         if not rows:
             return Flushed("no_extraction", chat.session_id, 0, [], self._extractor.name, [], None, is_more=False)
         # Outside of any transaction: a model may take its time.
-        heard = [Heard(row[0], row[1], row[2], row[3], row[5]) for row in rows if row[4] == "user" and row[3]]
+        heard = [Heard(*row[:4], *row[5:]) for row in rows if row[4] == "user" and row[3]]
         extraction = await self._extractor.extract(heard)
         if extraction.read < len(heard):
             is_more = True
@@ -580,6 +601,7 @@ def _learnt(chat: Chat, drawn: Drawn, fact_id: UUID) -> Remember:
         tier="persistent",
         kind="semantic",
         text=f"{heard.speaker} {statement.says}",
+        subject_id=heard.subject_id,
         fact=Fact(heard.speaker, statement.predicate, statement.object),
         speaker=heard.speaker,
         role="user",

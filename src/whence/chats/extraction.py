@@ -39,6 +39,8 @@ class Heard(NamedTuple):
     text: str
     speaker: str
     said_at: datetime
+    subject_id: str | None = None
+    """Whom it is about, if not the user."""
 
 
 class Drawn(NamedTuple):

@@ -22,7 +22,8 @@ WHERE f.workspace_id = %(workspace_id)s AND f.session_id = %(session_id)s AND f.
 
 -- name: messages_after
 -- What was said in a chat past a position, and holds.
-SELECT m.memory_id, m.position, m.body, m.speaker, m.role, m.valid_at FROM whence.memories m
+SELECT m.memory_id, m.position, m.body, m.speaker, m.role, m.valid_at, nullif(m.subject_id, m.owner)
+FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.session_id = %(session_id)s AND m.owner = %(user_id)s
   AND m.agent = %(agent)s AND m.kind = 'episodic' AND m.position > %(after)s::bigint
   AND m.deleted_at IS NULL AND m.superseded_at IS NULL AND m.archived_at IS NULL
@@ -49,6 +50,11 @@ ORDER BY m.position;
 SELECT m.memory_id FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(user_id)s AND m.memory_id = ANY (%(ids)s::uuid[])
   AND m.deleted_at IS NULL AND m.superseded_at IS NULL;
+
+-- name: about
+-- Whom a memory is about, where that is not whose it is.
+SELECT nullif(m.subject_id, m.owner) FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND m.owner = %(user_id)s AND m.memory_id = %(memory_id)s;
 
 -- name: state_of
 -- Whether a memory was deleted, and what has taken its place.

@@ -417,6 +417,9 @@ def tell_memory(console: Console, report: MemoryReport) -> None:
     console.print(f"        in use  {report.live_digest}")
     if report.unreadable:
         console.print(f"{report.unreadable:,} events of memory cannot be read: their payload is gone", style="yellow")
+    if report.refused:
+        said = "would not be accepted by now, such as memory that repeats a rule, and are left out"
+        console.print(f"{report.refused:,} events of memory {said}", style="yellow")
     if report.equal:
         console.print("equal", style="green")
     else:
@@ -432,5 +435,6 @@ def as_json(report: MemoryReport) -> dict[str, object]:
         "differing": list(report.differing),
         "replaced": report.replaced,
         "unreadable": report.unreadable,
+        "refused": report.refused,
         "seconds": round(report.seconds, 3),
     }

@@ -136,6 +136,12 @@ $$;
 
 ALTER FUNCTION whence.canon_repeated(worlds text[], texts text[]) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.canon_world(workspace_id text, world_id text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT ARRAY[workspace_id || chr(31) || world_id] $$;
+
+ALTER FUNCTION whence.canon_world(workspace_id text, world_id text) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.defer_job(job text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'whence_jobs', 'pg_temp'
@@ -795,26 +801,24 @@ CREATE FUNCTION whence.guard_canon() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-DECLARE
-    place text;
-    repeated record;
 BEGIN
-    FOREACH place IN ARRAY ARRAY['body', 'fact_object'] LOOP
-        repeated := whence.repeated_rule(NEW.workspace_id, NEW.world_id_context,
-            CASE place WHEN 'body' THEN NEW.body ELSE NEW.fact_object END);
-        IF repeated.rule_id IS NOT NULL THEN
-            RAISE EXCEPTION 'the % repeats rule % of world %', place, repeated.rule_id, NEW.world_id_context USING
-                ERRCODE = '23514', CONSTRAINT = 'memories_canon', COLUMN = place, TABLE = 'memories', SCHEMA = 'whence',
-                DETAIL = format('rule %s, %s alike', repeated.rule_id, round(repeated.alike::numeric, 2)) || CASE
-                    -- What was sent may say it in other words: it is the same fact, and so the row is looked at again.
-                    WHEN TG_OP = 'UPDATE' AND (NEW.body, NEW.fact_object) IS NOT DISTINCT FROM (OLD.body, OLD.fact_object)
-                    THEN ', in what is remembered already' ELSE '' END;
-        END IF;
-    END LOOP;
+    PERFORM whence.refuse_repeated(NEW.workspace_id, NEW.world_id_context, NEW.body, NEW.fact_object, CASE
+        -- What was sent may say it in other words: it is the same fact, and so the row is looked at again.
+        WHEN TG_OP = 'UPDATE' AND (NEW.body, NEW.fact_object) IS NOT DISTINCT FROM (OLD.body, OLD.fact_object)
+        THEN ', in what is remembered already' ELSE '' END);
     RETURN NEW;
 END $$;
 
 ALTER FUNCTION whence.guard_canon() OWNER TO whence_owner;
+
+CREATE FUNCTION whence.guard_told(in_world text, body text, fact_object text) RETURNS void
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT whence.refuse_repeated(current_setting('app.workspace_id', true), in_world, body, fact_object, '')
+$$;
+
+ALTER FUNCTION whence.guard_told(in_world text, body text, fact_object text) OWNER TO whence_owner;
 
 CREATE FUNCTION whence.is_conversation_held(in_workspace text, id uuid) RETURNS boolean
     LANGUAGE sql STABLE
@@ -1275,6 +1279,12 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
     IF same IS NOT NULL THEN
+        IF m.kind = 'semantic' AND m.world_id_context IS NOT NULL AND greatest(length(m.body), length(m.fact_object)) >= 100 THEN
+            -- In other words than the row has: an erasure of whoever told it first makes a row of them.
+            PERFORM whence.guard_told(m.world_id_context, m.body, m.fact_object) FROM whence.memories o
+            WHERE o.workspace_id = in_workspace AND o.memory_id = same
+              AND (o.body, o.fact_object) IS DISTINCT FROM (m.body, m.fact_object);
+        END IF;
         -- Of its sources those that say how sure they are of what they know by themselves.
         SELECT count(*) INTO fresh FROM whence.memory_sources s
         WHERE s.workspace_id = in_workspace AND s.memory_id = same AND s.event_id = m.event_id AND s.confidence IS NOT NULL;
@@ -1342,6 +1352,26 @@ END $$;
 
 ALTER FUNCTION whence.no_such_key() OWNER TO whence_owner;
 
+CREATE FUNCTION whence.refuse_repeated(in_workspace text, in_world text, body text, fact_object text, beside text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    place text;
+    repeated record;
+BEGIN
+    FOREACH place IN ARRAY ARRAY['body', 'fact_object'] LOOP
+        repeated := whence.repeated_rule(in_workspace, in_world, CASE place WHEN 'body' THEN body ELSE fact_object END);
+        IF repeated.rule_id IS NOT NULL THEN
+            RAISE EXCEPTION 'the % repeats rule % of world %', place, repeated.rule_id, in_world USING
+                ERRCODE = '23514', CONSTRAINT = 'memories_canon', COLUMN = place, TABLE = 'memories', SCHEMA = 'whence',
+                DETAIL = format('rule %s, %s alike%s', repeated.rule_id, round(repeated.alike::numeric, 2), beside);
+        END IF;
+    END LOOP;
+END $$;
+
+ALTER FUNCTION whence.refuse_repeated(in_workspace text, in_world text, body text, fact_object text, beside text) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.repeated_rule(in_workspace text, in_world text, said text, OUT rule_id text, OUT alike real) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'public', 'pg_temp'
@@ -1357,7 +1387,11 @@ BEGIN
         -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and
         -- would compare all rules of the world, at 25 microseconds each.
         SELECT r.rule_id, similarity(whence.as_read(r.body), read) INTO rule_id, alike
-        FROM (SELECT * FROM whence.canon_rules c WHERE whence.as_read(c.body) % read OFFSET 0) r
+        FROM (
+            SELECT * FROM whence.canon_rules c
+            WHERE whence.canon_world(c.workspace_id, c.world_id) @> whence.canon_world(in_workspace, in_world)
+              AND whence.as_read(c.body) % read OFFSET 0
+        ) r
         WHERE r.workspace_id = in_workspace AND r.world_id = in_world
           AND similarity(whence.as_read(r.body), read) > 0.85::real
         ORDER BY 2 DESC, 1 LIMIT 1;
@@ -2788,7 +2822,7 @@ CREATE INDEX action_cites_by_cited ON whence.action_cites USING btree (cited, wo
 
 CREATE INDEX actions_in_order ON whence.actions USING btree ("position", workspace_id);
 
-CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (whence.as_read(body) public.gin_trgm_ops);
+CREATE INDEX canon_rules_alike ON whence.canon_rules USING gin (whence.canon_world(workspace_id, world_id), whence.as_read(body) public.gin_trgm_ops);
 
 CREATE UNIQUE INDEX conversation_messages_once ON whence.conversation_messages USING btree (message_id, workspace_id) WHERE (NOT is_copy);
 
@@ -3253,8 +3287,13 @@ GRANT ALL ON FUNCTION whence.canon_repeated(worlds text[], texts text[]) TO when
 REVOKE ALL ON FUNCTION whence.defer_job(job text) FROM PUBLIC;
 GRANT ALL ON FUNCTION whence.defer_job(job text) TO whence_workspace;
 
+REVOKE ALL ON FUNCTION whence.guard_told(in_world text, body text, fact_object text) FROM PUBLIC;
+GRANT ALL ON FUNCTION whence.guard_told(in_world text, body text, fact_object text) TO whence_workspace;
+
 REVOKE ALL ON FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION whence.jobs_of_workspace(only_failed boolean, before bigint, up_to integer) TO whence_workspace;
+
+REVOKE ALL ON FUNCTION whence.refuse_repeated(in_workspace text, in_world text, body text, fact_object text, beside text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION whence.repeated_rule(in_workspace text, in_world text, said text, OUT rule_id text, OUT alike real) FROM PUBLIC;
 

@@ -39,6 +39,7 @@ GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QU
 
 _SAME_TEXT = "memories_same_text"
 """By which the database refuses a memory that is taken to be new and was told before."""
+_CANON = "memories_canon"
 # What the database refuses although the event passed our own checks.
 _REFUSED_BY = {
     # Perhaps a while ago and by another process, which the sender cannot know: sent again it is sealed by a new key.
@@ -277,7 +278,7 @@ class Coalescer:
             if middle is None:
                 for entry in entries:
                     self._on_refusal(workspace_id, entry)
-                return [Outcome("rejected", None, (_refusal(error),))] * len(entries)
+                return [Outcome("rejected", None, (refusal_in(error),))] * len(entries)
         return [
             *await self._store(workspace_id, entries[:middle]),
             *await self._store(workspace_id, entries[middle:]),
@@ -343,10 +344,15 @@ def _encoded(entries: Sequence[Entry]) -> Block | None:
         return None
 
 
-def _refusal(error: Exception) -> FieldError:
+def is_refusal(error: psycopg.Error) -> bool:
+    """Whether the sender is to blame, who could not know it or was not asked."""
+    return error.diag.constraint_name in {_CANON, *_REFUSED_BY}
+
+
+def refusal_in(error: Exception) -> FieldError:
     """Names what was refused without the message of the database, which may quote the content."""
     constraint = error.diag.constraint_name if isinstance(error, psycopg.Error) else None
-    if isinstance(error, psycopg.Error) and constraint == "memories_canon":
+    if isinstance(error, psycopg.Error) and constraint == _CANON:
         # The detail names the rule and holds no text.
         field = "fact.object" if error.diag.column_name == "fact_object" else "text"
         return FieldError(field, f"repeats a rule of its world: {error.diag.message_detail}", RepeatsCanon.code)

@@ -304,10 +304,10 @@ SELECT m.memory_id, true FROM whence.memories m
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]) AND {seen};
 
 -- name: origins
--- Of what documents are derived from, the memories that stand behind it, of the same owner or the workspace. Behind a recall
--- that is one that says the same, else the first that was found; behind a telling what it told. Of several that say the same:
--- the one that would be told again, then one of the same agent, then the oldest. Behind a memory that says the same and has
--- that from one memory alone, is that one. What something was taken out of may be like another by that alone.
+-- Of what documents are derived from, the memories that stand behind it and say the same, of the same owner or the workspace:
+-- what a recall has found, or a telling told. Of several: the one that would be told again, then one of the same agent, then
+-- the oldest. Behind a memory that says the same and has that from one memory alone, is that one. What something was taken
+-- out of may be like another by that alone.
 WITH told AS MATERIALIZED (
     SELECT r.event_id, coalesce(r.user_id, '') AS owner, r.agent, r.conflict_key, r.object_key, r.sources,
         decode(r.body_hash, 'hex') AS body_hash, coalesce(r.world_id_context, '') AS world,
@@ -316,17 +316,17 @@ WITH told AS MATERIALIZED (
         CASE WHEN r.sanitised IS NULL THEN whence.as_compared(r.fact_object) END AS object
     FROM jsonb_populate_recordset(NULL::whence.remembered, %(documents)s::jsonb) r
 ), asked AS MATERIALIZED (
-    SELECT t.event_id, t.owner, (s->>'source')::uuid AS source, s->>'role' AS role
+    SELECT t.event_id, (s->>'source')::uuid AS source, s->>'role' AS role
     FROM told t, jsonb_array_elements(t.sources) s
 ), behind AS MATERIALIZED (
-    SELECT a.source, f.memory_id, f.rank FROM (SELECT DISTINCT source, role FROM asked) a
+    SELECT a.source, a.role, f.memory_id FROM (SELECT DISTINCT source, role FROM asked) a
     CROSS JOIN LATERAL (
-        SELECT a.source AS memory_id, 0 AS rank WHERE a.role = 'memory'
+        SELECT a.source AS memory_id WHERE a.role = 'memory'
         UNION ALL
-        SELECT h.memory_id, h.rank FROM whence.recall_hits h
+        SELECT h.memory_id FROM whence.recall_hits h
         WHERE a.role = 'event' AND h.workspace_id = %(workspace_id)s AND h.recall_id = a.source
         UNION ALL
-        SELECT t.memory_id, 0 FROM whence.memory_tellings t
+        SELECT t.memory_id FROM whence.memory_tellings t
         WHERE a.role = 'event' AND t.workspace_id = %(workspace_id)s AND t.event_id = a.source
         OFFSET 0
     ) f
@@ -369,18 +369,17 @@ WITH told AS MATERIALIZED (
     ) e
 )
 SELECT DISTINCT ON (a.event_id, a.source) a.event_id, a.source, coalesce(e.of_memory, f.memory_id)
-FROM asked a
-JOIN told t ON t.event_id = a.event_id
-JOIN behind b ON b.source = a.source
-JOIN found f ON f.memory_id = b.memory_id AND f.owner = ANY (ARRAY['', a.owner])
-LEFT JOIN same s ON s.event_id = a.event_id AND s.memory_id = b.memory_id
+FROM same s
+JOIN told t ON t.event_id = s.event_id
+JOIN found f ON f.memory_id = s.memory_id AND f.owner = ANY (ARRAY['', t.owner])
+JOIN behind b ON b.memory_id = s.memory_id
+JOIN asked a ON a.event_id = s.event_id AND a.source = b.source
 LEFT JOIN echoes e ON e.memory_id = s.memory_id
-WHERE a.role = 'event' OR e.of_memory IS NOT NULL
-ORDER BY a.event_id, a.source, s.memory_id IS NOT NULL DESC, f.owner = t.owner AND f.agent = t.agent AND CASE
+WHERE b.role = 'event' OR e.of_memory IS NOT NULL
+ORDER BY a.event_id, a.source, f.owner = t.owner AND f.agent = t.agent AND CASE
     WHEN t.conflict_key IS NULL THEN f.conflict_key IS NULL AND f.body_hash = t.body_hash
     ELSE coalesce(f.conflict_key = t.conflict_key AND f.object_key = t.object_key, false)
-  END DESC, s.memory_id IS NOT NULL AND f.owner = t.owner AND f.agent = t.agent DESC,
-  CASE WHEN s.memory_id IS NULL THEN b.rank END, f.position;
+  END DESC, f.owner = t.owner AND f.agent = t.agent DESC, f.position;
 
 -- name: tellers_of
 -- Who told these memories, as far as they may be seen.

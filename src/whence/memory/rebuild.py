@@ -14,11 +14,13 @@ from uuid import UUID
 
 import msgspec
 import numpy as np
+import psycopg
 
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import NotFound
 from whence.ledger import Content, Ledger
+from whence.ledger.coalesce import is_refusal
 from whence.ledger.effects import Effect, Placed, Vector, apply
 from whence.ledger.events import OWN_TYPES
 from whence.ledger.heads import head_of
@@ -45,6 +47,8 @@ class MemoryReport:
     replaced: bool
     unreadable: int
     """Events whose payload is gone; what they said cannot be made again."""
+    refused: int
+    """Events that would not be accepted by now, such as memory that repeats a rule; what they said is left out."""
     seconds: float
 
     @property
@@ -63,6 +67,7 @@ class _Replay:
     target: Scope
     position: int = 0
     unreadable: int = 0
+    refused: int = 0
     _stubs: Stubs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,8 +156,21 @@ class _Replay:
         return found | dict(zip(missing, made, strict=True))
 
     async def _apply(self, tx: Tx, batch: Placed) -> None:
-        if batch:
-            await apply(tx, self.target.workspace_id, batch, base=0)
+        """Leaves out what the database refuses by now, as it would of a sender: what went before is gone, such as that
+        a variant was retired, or the guard of the canon sees more than it did. Nobody's erasure waits for it."""
+        if not batch:
+            return
+        try:
+            async with tx.transaction():
+                await apply(tx, self.target.workspace_id, batch, base=0)
+        except psycopg.IntegrityError as error:
+            if not is_refusal(error):
+                raise
+            if len(batch) == 1:
+                self.refused += 1
+                return
+            for part in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+                await self._apply(tx, part)
 
 
 def _effect(document: dict[str, Any], recorded_at: Any, event_id: UUID, vector: Vector | None) -> Effect:
@@ -193,7 +211,15 @@ async def rebuild(
     await _clear(database, aside)
     seconds = time.monotonic() - began
     return MemoryReport(
-        workspace_id, head, _whole(ours), _whole(theirs), differing, replaced, replay.unreadable, seconds
+        workspace_id,
+        head,
+        _whole(ours),
+        _whole(theirs),
+        differing,
+        replaced,
+        replay.unreadable,
+        replay.refused,
+        seconds,
     )
 
 

@@ -11,7 +11,13 @@ CREATE OR REPLACE FUNCTION whence.as_read(said text) RETURNS text LANGUAGE sql I
             '\U00013430-\U0001343F\U0001BCA0-\U0001BCA3\U0001D173-\U0001D17A\U000E0000-\U000E0FFF]+',
         '', 'g'), NFKC);
 $$;
-REINDEX INDEX whence.canon_rules_alike;
+
+-- By workspace and world too: what is read of the index must not grow with how many workspaces have the same rules.
+CREATE FUNCTION whence.canon_world(workspace_id text, world_id text) RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT ARRAY[workspace_id || chr(31) || world_id] $$;
+DROP INDEX whence.canon_rules_alike;
+CREATE INDEX canon_rules_alike ON whence.canon_rules
+    USING gin (whence.canon_world(workspace_id, world_id), whence.as_read(body) gin_trgm_ops);
 
 -- The guard's question by itself, so that a close can ask it before it stores what outlives a session. Alike by more than
 -- 0.85 as similarities are told, which have seven digits: what is 0.85 alike passes. The owner alone may call it, because
@@ -31,7 +37,11 @@ BEGIN
         -- By the trigram index first: the planner takes a comparison of trigrams to be as cheap as one of numbers, and
         -- would compare all rules of the world, at 25 microseconds each.
         SELECT r.rule_id, similarity(whence.as_read(r.body), read) INTO rule_id, alike
-        FROM (SELECT * FROM whence.canon_rules c WHERE whence.as_read(c.body) % read OFFSET 0) r
+        FROM (
+            SELECT * FROM whence.canon_rules c
+            WHERE whence.canon_world(c.workspace_id, c.world_id) @> whence.canon_world(in_workspace, in_world)
+              AND whence.as_read(c.body) % read OFFSET 0
+        ) r
         WHERE r.workspace_id = in_workspace AND r.world_id = in_world
           AND similarity(whence.as_read(r.body), read) > 0.85::real
         ORDER BY 2 DESC, 1 LIMIT 1;
@@ -39,8 +49,11 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION whence.repeated_rule(text, text, text) FROM PUBLIC;
 
-CREATE OR REPLACE FUNCTION whence.guard_canon() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER
+-- Refuses what repeats a rule of its world. For the owner alone, as above.
+CREATE FUNCTION whence.refuse_repeated(
+    in_workspace text, in_world text, body text, fact_object text, beside text
+) RETURNS void
+LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -48,19 +61,37 @@ DECLARE
     repeated record;
 BEGIN
     FOREACH place IN ARRAY ARRAY['body', 'fact_object'] LOOP
-        repeated := whence.repeated_rule(NEW.workspace_id, NEW.world_id_context,
-            CASE place WHEN 'body' THEN NEW.body ELSE NEW.fact_object END);
+        repeated := whence.repeated_rule(in_workspace, in_world, CASE place WHEN 'body' THEN body ELSE fact_object END);
         IF repeated.rule_id IS NOT NULL THEN
-            RAISE EXCEPTION 'the % repeats rule % of world %', place, repeated.rule_id, NEW.world_id_context USING
+            RAISE EXCEPTION 'the % repeats rule % of world %', place, repeated.rule_id, in_world USING
                 ERRCODE = '23514', CONSTRAINT = 'memories_canon', COLUMN = place, TABLE = 'memories', SCHEMA = 'whence',
-                DETAIL = format('rule %s, %s alike', repeated.rule_id, round(repeated.alike::numeric, 2)) || CASE
-                    -- What was sent may say it in other words: it is the same fact, and so the row is looked at again.
-                    WHEN TG_OP = 'UPDATE' AND (NEW.body, NEW.fact_object) IS NOT DISTINCT FROM (OLD.body, OLD.fact_object)
-                    THEN ', in what is remembered already' ELSE '' END;
+                DETAIL = format('rule %s, %s alike%s', repeated.rule_id, round(repeated.alike::numeric, 2), beside);
         END IF;
     END LOOP;
+END $$;
+REVOKE ALL ON FUNCTION whence.refuse_repeated(text, text, text, text, text) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION whence.guard_canon() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM whence.refuse_repeated(NEW.workspace_id, NEW.world_id_context, NEW.body, NEW.fact_object, CASE
+        -- What was sent may say it in other words: it is the same fact, and so the row is looked at again.
+        WHEN TG_OP = 'UPDATE' AND (NEW.body, NEW.fact_object) IS NOT DISTINCT FROM (OLD.body, OLD.fact_object)
+        THEN ', in what is remembered already' ELSE '' END);
     RETURN NEW;
 END $$;
+
+-- The same of what is told again, in the workspace that the transaction is in: it makes no row, but it is kept as said.
+CREATE FUNCTION whence.guard_told(in_world text, body text, fact_object text) RETURNS void
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT whence.refuse_repeated(current_setting('app.workspace_id', true), in_world, body, fact_object, '')
+$$;
+REVOKE ALL ON FUNCTION whence.guard_told(text, text, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION whence.guard_told(text, text, text) TO whence_workspace;
 
 -- Which of these texts repeat a rule of their world, by their places; in the workspace that the transaction is in.
 CREATE FUNCTION whence.canon_repeated(worlds text[], texts text[]) RETURNS TABLE (place bigint, rule_id text)

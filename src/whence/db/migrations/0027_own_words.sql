@@ -193,6 +193,12 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
     IF same IS NOT NULL THEN
+        IF m.kind = 'semantic' AND m.world_id_context IS NOT NULL AND greatest(length(m.body), length(m.fact_object)) >= 100 THEN
+            -- In other words than the row has: an erasure of whoever told it first makes a row of them.
+            PERFORM whence.guard_told(m.world_id_context, m.body, m.fact_object) FROM whence.memories o
+            WHERE o.workspace_id = in_workspace AND o.memory_id = same
+              AND (o.body, o.fact_object) IS DISTINCT FROM (m.body, m.fact_object);
+        END IF;
         -- Of its sources those that say how sure they are of what they know by themselves.
         SELECT count(*) INTO fresh FROM whence.memory_sources s
         WHERE s.workspace_id = in_workspace AND s.memory_id = same AND s.event_id = m.event_id AND s.confidence IS NOT NULL;
