@@ -346,6 +346,24 @@ async def test_two_workers_project_each_event_once(app: App, workspace: Workspac
     assert rows.execute("SELECT position FROM whence.graph_builds").fetchall() == [(300,)]
 
 
+async def test_two_who_take_turns_read_the_payloads_of_what_they_take(
+    app: App, workspace: Workspace, rows: Connection
+) -> None:
+    """One may come to the build in the moment in which the other lets it go."""
+    build = await app.projector.live(workspace.workspace_id)
+    for start in range(0, 300, 10):
+        sent = [event(said(f"Letter {start + number} for Bob Stone")) for number in range(10)]
+        await app.ledger.append(workspace.admin, sent)
+
+        async def project(most: int, head: int = start + 10) -> None:
+            while (await app.projector.step(build, most) or 0) < head:
+                await asyncio.sleep(0)
+
+        await asyncio.gather(project(1), project(2), project(3))
+    assert rows.execute("SELECT count(*) FROM whence.graph_set_aside").fetchone() == (0,)
+    assert rows.execute("SELECT count(*) FROM whence.graph_vectors").fetchone() == (300,)
+
+
 async def test_the_worker_sees_how_far_workspaces_are_and_nothing_of_what_is_in_them(
     app: App, workspace: Workspace, raw_app: Connection
 ) -> None:

@@ -149,9 +149,10 @@ class Projector:
         scope = Scope(build.workspace_id)
         async with self._database.transaction(scope) as tx:
             values = {"workspace_id": build.workspace_id, "build": build.number, "limit": max_events}
-            row = await (await tx.execute(_SQL["next_batch"], values, binary=True)).fetchone()
-            if row is None:
+            if await (await tx.execute(_SQL["lock_build"], values)).fetchone() is None:
                 return None
+            row = await (await tx.execute(_SQL["next_batch"], values, binary=True)).fetchone()
+            assert row is not None
             lo, head, alias, positions, sizes = row
             hi = min(lo + max_events, head if upto is None else min(head, upto), alias or head)
             batch = _cut(Batch(build, lo, max(lo, hi), positions), sizes)

@@ -43,7 +43,8 @@ SELECT b.build, b.position FROM whence.graph_builds b WHERE b.workspace_id = %(w
 
 -- name: next_batch
 -- What comes next for a build: where it is, where the ledger ends, the next event that says how to read those after
--- it, and the sizes of the payloads among the next events.
+-- it, and the sizes of the payloads among the next events. Asked while the build is held: a statement that locks it by
+-- itself may get the new position of whoever held it before, and all else as it was at the old one.
 SELECT b.position, h.last_position,
     (SELECT min(e.global_position) FROM whence.events e
      WHERE e.workspace_id = b.workspace_id AND e.event_type = 'entity.alias' AND e.global_position > b.position
@@ -58,8 +59,7 @@ LATERAL (
     WHERE p.workspace_id = b.workspace_id AND p.global_position > b.position
       AND p.global_position <= b.position + %(limit)s::bigint
 ) p
-WHERE b.workspace_id = %(workspace_id)s AND b.build = %(build)s::integer AND NOT b.dropped
-FOR UPDATE OF b SKIP LOCKED;
+WHERE b.workspace_id = %(workspace_id)s AND b.build = %(build)s::integer;
 
 -- name: lock_build
 -- No row where another holds it, or it is gone.
