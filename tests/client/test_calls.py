@@ -176,6 +176,23 @@ def test_a_number_that_json_has_not_is_refused_by_its_field(number: float) -> No
     assert put("/p", str, {"value": [None, 1.5, "null"]}).body == b'{"value":[null,1.5,"null"]}'
 
 
+def test_what_json_would_make_something_else_of_is_refused_by_its_field() -> None:
+    loop: dict[str, object] = {}
+    loop["again"] = loop
+    told = Remember(agent="a", tier="persistent", kind="semantic", text=b"t")  # pyright: ignore[reportArgumentType]
+    for value, field, message in (
+        ({"text": b"Ann likes tea"}, "text", "is of the type bytes, which JSON has not"),
+        ({"value": {"a": [1, {2}]}}, "value.a[1]", "is of the type set"),
+        ({"memories": [told]}, "memories[0].text", "is of the type bytes"),
+        ({"value": object()}, "body", "Encoding objects of type object is unsupported"),
+        ({"value": loop}, "body", "is nested too deeply, or in itself"),
+    ):
+        with pytest.raises(InvalidInput, match=message) as caught:
+            post("/p", str, value)
+        assert [error.field for error in caught.value.errors] == [field]
+    assert post("/p", str, {"fact": Fact("a", "b", "c"), "embedding": (0.5, 1)}).body is not None
+
+
 def test_half_a_character_is_refused_by_its_field() -> None:
     for make, field in (
         (lambda: post("/p", str, {"text": "a\ud800"}), "text"),

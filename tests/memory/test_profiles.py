@@ -49,6 +49,12 @@ def test_a_sound_profile_is_loaded(given: dict[str, Any]) -> None:
         ({**SOUND, "conflict": {"procedural": "supersede"}}, "conflict.procedural", "no procedural cell"),
         ({**SOUND, "conflict": {"episodic": "supersede"}}, "conflict.episodic", "must be accumulate"),
         ({**SOUND, "promotion": {"procedural": "none"}}, "promotion.procedural", "no procedural cell"),
+        ({**SOUND, "conflict": {"semantic": "supersede"}}, "conflict.semantic", "must be validity or accumulate"),
+        (
+            {"cells": {"persistent": {"procedural": "dominant"}}, "conflict": {"procedural": "validity"}},
+            "conflict.procedural",
+            "must be supersede or accumulate",
+        ),
         ({**SOUND, "promotion": {"semantic": "patterns"}}, "promotion.semantic", "only episodic memory has patterns"),
         ({**SOUND, "promotion": {"episodic": "corroborated"}}, "promotion.episodic", "none is corroborated"),
         ({**SOUND, "promotion": {"episodic": "patterns"}}, "promotion.episodic", "no persistent/procedural cell"),

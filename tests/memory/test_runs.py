@@ -20,13 +20,15 @@ async def test_a_run_is_started_told_of_and_ended(app: App, workspace: Workspace
     assert (run.status, run.turn) == ("running", 1)
     assert await app.runs.get(ann.scope, run.run_id) == run
     for text in ("looked it up", "answered"):
-        await app.runs.add_episode(ann, run.run_id, text)
+        told = await app.runs.add_episode(ann, run.run_id, text, memory_id=(memory_id := uuid.uuid4()))
     ended = await app.runs.end(ann, run.run_id, "completed", {"answer": 42})
     assert ended.status == "completed"
     assert ended.ended_at is not None
     assert [episode.text for episode in await app.runs.episodes(ann.scope, "gateway")] == ["answered", "looked it up"]
-    with pytest.raises(Conflict):
-        await app.runs.add_episode(ann, run.run_id, "too late")
+    assert await app.runs.add_episode(ann, run.run_id, "answered", memory_id=memory_id) == told, "sent again"
+    for more in ({}, {"memory_id": uuid.uuid4()}):
+        with pytest.raises(Conflict, match="the run is completed"):
+            await app.runs.add_episode(ann, run.run_id, "too late", **more)
 
 
 async def test_the_first_end_of_a_run_counts(app: App, workspace: Workspace) -> None:

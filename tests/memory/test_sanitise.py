@@ -94,6 +94,7 @@ def test_dates_amounts_and_ids_are_no_personal_numbers(text: str) -> None:
         ("mail ann@example.com, bob@example.com.", "mail [email], [email]."),
         ("redis://:s3cr3t-pw@cache:6379/0!", "[connection string]!"),
         ("postgres://ann@corp.io:pw1@db.example.com/x", "[connection string]"),
+        (f"use uk_acme.eu@1.21dc7e87110c.{'KB5n1Io7' * 5}abc now", "use [api key] now"),
         ("Use DE89 3704 0044 0532 0130 00 TODAY", "Use [iban] TODAY"),
     ],
 )

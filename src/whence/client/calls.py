@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
 from pathlib import PurePath
-from typing import IO, Any, Generic, Literal, TypeVar, cast
+from typing import IO, Any, Final, Generic, Literal, TypeVar, cast
 from urllib.parse import quote
 from uuid import UUID
 
@@ -162,7 +162,12 @@ def _in_query(name: str, value: Any) -> str:
 def _encoded(body: Mapping[str, Any]) -> bytes:
     """As JSON. What JSON cannot say is told by its field, before anything is sent."""
     try:
+        _check_kinds("", body)
         encoded = msgspec.json.encode(body)
+    except RecursionError:
+        raise _refused("body", "is nested too deeply, or in itself") from None
+    except TypeError as error:
+        raise _refused("body", str(error)) from None
     except UnicodeEncodeError:
         _check_sendable("", msgspec.to_builtins(body, enc_hook=_is_json))
         raise
@@ -170,6 +175,27 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
     if b"null" in encoded:
         _check_sendable("", msgspec.to_builtins(body, enc_hook=_is_json))
     return encoded
+
+
+def _check_kinds(place: str, value: object) -> None:
+    """Bytes and sets would become something else, which is read back."""
+    if isinstance(value, dict):
+        for name, part in cast("dict[object, object]", value).items():
+            if type(part) not in _SCALARS:
+                _check_kinds(f"{place}.{name}".lstrip("."), part)
+    elif isinstance(value, list | tuple):
+        parts = cast("Sequence[object]", value)
+        # An embedding has many, all of one kind.
+        if not _SCALARS.issuperset(map(type, parts)):
+            for index, part in enumerate(parts):
+                _check_kinds(f"{place}[{index}]", part)
+    elif isinstance(value, msgspec.Struct):
+        _check_kinds(place, {name: getattr(value, name) for name in value.__struct_fields__})
+    elif isinstance(value, bytes | bytearray | memoryview | set | frozenset):
+        raise _refused(place, f"is of the type {type(cast('object', value)).__name__}, which JSON has not")
+
+
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def _is_json(value: object) -> None:

@@ -63,7 +63,7 @@ _TOKENS = (
     _token("key-", r"key-[0-9a-f]{32}"),  # Mailgun
     _token("-", r"[0-9a-f]{32}-(?:[0-9a-f]{8}-[0-9a-f]{8}|us[0-9]{1,2})"),  # Mailgun, Mailchimp
     _token("shp", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
-    _token("ak_ uk_", r"[au]k_[\w-]{1,128}\.[0-9a-f]{12}\.[\w-]{43}"),  # Whence
+    _token("ak_ uk_", r"[au]k_[A-Za-z0-9][\w.@-]{0,127}\.[0-9a-f]{12}\.[\w-]{43}"),  # Whence
     _token("gsk_ pcsk_ r8_", r"(?:gsk_[A-Za-z0-9]{40,60}|pcsk_[\w]{40,90}|r8_[A-Za-z0-9]{35,42})"),
     _token(
         "xai- pplx- tvly-",

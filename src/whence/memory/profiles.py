@@ -159,6 +159,10 @@ def _rule_problems(profile: Profile) -> Iterator[tuple[str, str]]:
     """What no memory of its kind could come under."""
     if profile.conflict_of("episodic") != "accumulate":
         yield "conflict.episodic", "must be accumulate: nothing that happened takes the place of another"
+    if profile.conflict_of("semantic") == "supersede":
+        yield "conflict.semantic", "must be validity or accumulate: what is so is so from a time on"
+    if profile.conflict_of("procedural") == "validity":
+        yield "conflict.procedural", "must be supersede or accumulate: how something is done has no time"
     for kind, promotion in profile.promotion.items():
         if promotion == "patterns" and kind != "episodic":
             yield f"promotion.{kind}", "only episodic memory has patterns"

@@ -10,7 +10,7 @@ from whence.clock import Clock
 from whence.db import Database, Scope
 from whence.db.queries import load
 from whence.db.trip import Statement
-from whence.errors import Conflict, Forbidden, NotFound
+from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
 from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
@@ -67,7 +67,7 @@ class Runs:
     async def add_episode(self, principal: Principal, run_id: UUID, text: str, **more: Any) -> Remembered:
         """What happened in a run, in the tier that the agent's profile gives to episodes."""
         run = await self.get(principal.scope, run_id)
-        if run.status != "running":
+        if run.status != "running" and more.get("memory_id") is None:
             raise Conflict(f"the run is {run.status}")
         _, profile = self._profiles.of(run.agent)
         request = Remember(
@@ -81,7 +81,13 @@ class Runs:
             interaction_id=f"run:{run_id}" if profile.episodes == "interaction" else None,
             **more,
         )
-        return await self._memory.remember(principal, request)
+        try:
+            return await self._memory.remember(principal, request)
+        except InvalidInput as error:
+            # What is sent again, and was told while the run went on, is answered as it was then.
+            if run.status != "running" and [each.field for each in error.errors] == ["run_id"]:
+                raise Conflict(f"the run is {run.status}") from None
+            raise
 
     async def end(
         self, principal: Principal, run_id: UUID, status: Literal["completed", "failed"], content: Any = None
