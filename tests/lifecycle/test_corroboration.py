@@ -44,7 +44,11 @@ def test_several_who_do_not_know_of_each_other_are_surer_than_one() -> None:
     ]
     assert promotions({B: told})[0].confidence == 0.75, "C says what B had from the same event, and D has no source"
     known = telling(D, "told user:ann", persistent=True, sure=0.9)
-    assert promotions({B: [*told[:2], known]})[0].confidence == 0.5, "the memory knows the others already"
+    [again] = promotions({B: [*told[:2], known]})
+    assert (again.confidence, again.sources) == (0.5, (B,)), "A's session tells it itself, when it is closed"
+    assert promotions({C: [*told, known]}) == [], "B had said it from the same event before"
+    [later] = promotions({A: [*told, known], C: [*told, known]})
+    assert (later.rows, later.sources, later.confidence) == ((A, C), (A,), 0.5)
     assert promotions({B: [telling(A, "told session:s1"), telling(B, "event e1")]})[0].confidence is None
 
 

@@ -227,6 +227,15 @@ async def test_each_session_that_says_so_makes_a_fact_surer_whenever_it_is_close
         [kept] = await held(later, bob, tiers=("persistent",))
         assert kept.fact is not None
         assert kept.fact.confidence == pytest.approx(sure[-1])
+    cat = workspace.user("cat")
+    await later.memory.remember(cat, msgspec.structs.replace(said("s0"), tier="persistent", session_id=None))
+    for session in ("s1", "s2"):
+        await later.memory.remember(cat, said(session))
+    for session, expected in (("s2", sure[0]), ("s1", sure[1])):
+        await later.sessions.close(cat, session)
+        [kept] = await held(later, cat, tiers=("persistent",))
+        assert kept.fact is not None
+        assert kept.fact.confidence == pytest.approx(expected), "open sessions tell it when they are closed"
     assert await nothing_differs(later, workspace)
 
 
@@ -584,6 +593,39 @@ def test_of_what_is_too_long_the_longest_are_cut(lengths: list[int], most: int, 
     parts = _fitted(["x" * length for length in lengths], most)
     assert [len(part) for part in parts] == fitted
     assert [part.endswith("…") for part in parts] == [new < old for new, old in zip(fitted, lengths, strict=True)]
+
+
+@pytest.mark.parametrize("fact", [LIVES, None])
+async def test_a_session_id_that_is_used_again_is_no_new_source(
+    later: App, workspace: Workspace, fact: Fact | None
+) -> None:
+    ann = workspace.user("ann")
+    fates = [(await closed(later, ann, said(session, fact))).fate for session in ("s1", "s2", "s1", "s2", "s3")]
+    assert fates == ["removed", "promoted", "removed", "removed", "promoted"]
+    [kept] = await held(later, ann, tiers=("persistent",))
+    assert kept.told_count == 2
+
+
+async def test_what_was_forgotten_elsewhere_while_it_was_closed_makes_nothing_surer(
+    later: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = workspace.user("ann")
+    first, *_ = [await later.memory.remember(ann, said(session)) for session in ("s1", "s2", "s3")]
+    embedded = later.memory.embedded
+
+    async def slowly(texts: list[str]) -> Any:
+        """Between what is planned and what is stored."""
+        monkeypatch.undo()
+        await later.memory.forget(ann, first.memory_id)
+        return await embedded(texts)
+
+    monkeypatch.setattr(later.memory, "embedded", slowly)
+    await later.sessions.close(ann, "s3")
+    [kept] = await held(later, ann, tiers=("persistent",))
+    assert kept.fact is not None
+    assert kept.fact.confidence == pytest.approx(0.84)
+    sources = (await later.memory.explain(ann.scope, kept.memory_id)).sources
+    assert str(first.memory_id) not in {source.source for source in sources}
 
 
 async def test_what_was_forgotten_while_it_was_closed_is_not_kept(

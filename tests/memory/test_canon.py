@@ -257,7 +257,8 @@ async def test_rules_of_other_workspaces_are_not_read(
     with superuser_of(postgres) as superuser, superuser.transaction(force_rollback=True):
         superuser.execute(
             "INSERT INTO whence.canon_rules (workspace_id, world_id, rule_id, body, updated_at) "
-            "SELECT CASE n WHEN 0 THEN %s ELSE 'other-' || n END, 'w1', 'R-12', %s, now() FROM generate_series(0, 5000) n",
+            "SELECT CASE n WHEN 0 THEN %s ELSE 'other-' || n END, 'w1', 'R-12', %s, now() "
+            "FROM generate_series(0, 5000) n",
             [workspace.workspace_id, RULE],
         )
         superuser.execute("ANALYZE whence.canon_rules")

@@ -26,7 +26,7 @@ from whence.memory import _SQL, MAX_HISTORY, PART_MEMORIES, explaining
 from whence.memory.profiles import Profiles
 from whence.memory.rebuild import rebuild
 from whence.memory.writing import MAX_EMBEDDING_COMPONENTS, Document, unit_given, units_given
-from whence.wire import Fact, Feedback, Kind, Recall, Remember, Remembered, StoredMemory
+from whence.wire import Fact, Feedback, Kind, Recall, RecallFilters, Remember, Remembered, StoredMemory
 
 
 def note(text: str = "the customer likes tea", **more: Any) -> Remember:
@@ -829,8 +829,8 @@ async def test_what_comes_from_a_telling_comes_from_what_that_told(app: App, wor
     assert [source.origin for source in explained.sources] == [None, theirs.memory_id, theirs.memory_id]
 
 
-async def test_recalls_that_found_something_else_first_are_one_source(app: App, workspace: Workspace) -> None:
-    """As what they found is, if that is named: an episode, say."""
+async def test_recalls_that_found_something_else_have_no_origin(app: App, workspace: Workspace) -> None:
+    """Nobody knows which of the things that were found was told, such as one that every recall finds."""
     ann = workspace.user("ann")
     episode = await app.memory.remember(ann, note("Ann writes: from Rome, where I live now", kind="episodic"))
     await app.memory.remember(ann, note("tea", agent="other"))
@@ -840,8 +840,8 @@ async def test_recalls_that_found_something_else_first_are_one_source(app: App, 
     for source in (*recalls, episode.memory_id, nothing):
         await app.memory.remember(ann, lives("Rome", confidence=0.5, agent="other", derived_from=(source,)))
     sources = (await app.memory.explain(ann.scope, fact.memory_id)).sources[1:]
-    assert [source.origin for source in sources] == [episode.memory_id] * 3 + [None] * 2
-    assert [source.confidence for source in sources] == [0.5, None, None, None, 0.5]
+    assert [source.origin for source in sources] == [None] * 5
+    assert [source.confidence for source in sources] == [0.5] * 5
 
 
 async def test_what_has_its_word_from_one_memory_is_that_ones_word(app: App, workspace: Workspace) -> None:
@@ -868,7 +868,7 @@ async def test_what_has_its_word_from_one_memory_is_that_ones_word(app: App, wor
 
 
 async def origin_of(app: App, who: Principal, asked: Recall, request: Remember) -> uuid.UUID | None:
-    """Of the recall from which something is told, where it says the same; what was found first is none."""
+    """Of the recall from which something is told, and that found something else too."""
     await app.memory.remember(who, note("Ann Rome Ann Rome", agent=asked.agent or "first", world_id_context="w0"))
     recalled = await app.recaller.recall(who, asked)
     done = await app.memory.remember(who, msgspec.structs.replace(request, derived_from=(recalled.recall_id,)))
@@ -877,7 +877,7 @@ async def origin_of(app: App, who: Principal, asked: Recall, request: Remember) 
         for one in (await app.memory.explain(who.scope, done.memory_id)).sources
         if one.source == str(recalled.recall_id)
     ]
-    return None if source.origin == recalled.hits[0].memory_id else source.origin
+    return source.origin
 
 
 async def test_the_origin_is_what_would_be_told_again_before_what_is_like_it(app: App, workspace: Workspace) -> None:
@@ -972,11 +972,18 @@ async def test_a_procedure_has_no_key_where_procedures_accumulate(
         await app.memory.remember(workspace.user("ann"), note(agent="lists", kind="procedural", key="brew tea"))
 
 
-async def test_a_text_that_is_told_to_hold_from_earlier_on_was_not_known_to(app: App, workspace: Workspace) -> None:
+@pytest.mark.parametrize("fact", [None, Fact("Ann", "likes", "tea")])
+async def test_what_is_told_to_hold_from_earlier_on_was_not_known_to(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, fact: Fact | None
+) -> None:
+    """A text, or a fact where these accumulate."""
+    lists = {"gateway": {"cells": {"persistent": {"semantic": "dominant"}}, "conflict": {"semantic": "accumulate"}}}
+    if fact is not None:
+        monkeypatch.setattr(app.memory, "profiles", Profiles(lists, {}))
     ann, moments = workspace.user("ann"), [app.clock()]
     for year in (None, 2020, 2015, 2018):
         began = None if year is None else datetime(year, 1, 1, tzinfo=UTC)
-        await app.memory.remember(ann, note(valid_at=began))
+        await app.memory.remember(ann, note(valid_at=began, fact=fact))
         moments.append(app.clock())
     known = [
         [memory.valid_at.year for memory in await current(app, workspace, as_of=as_of, known_at=moment)]
@@ -986,6 +993,12 @@ async def test_a_text_that_is_told_to_hold_from_earlier_on_was_not_known_to(app:
     now = app.clock().year
     assert known == [[], [], [], [], [], [now], [], [2020], [2020], *([[2015]] * 6)]
     assert [memory.valid_at.year for memory in await current(app, workspace)] == [2015]
+    within = RecallFilters(since=datetime(2018, 1, 1, tzinfo=UTC), until=datetime(2021, 1, 1, tzinfo=UTC))
+    found = [
+        [memory.valid_at.year for memory in await current(app, workspace, known_at=moment, filters=within)]
+        for moment in moments
+    ]
+    assert found == [[], [], [2020], [], []]
     hits = (
         await app.recaller.recall(ann, Recall(query="tea", as_of=datetime(2016, 1, 1, tzinfo=UTC), known_at=moments[2]))
     ).hits

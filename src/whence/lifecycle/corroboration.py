@@ -35,10 +35,10 @@ class Promotion(NamedTuple):
     """Of the session, which say it."""
     sources: tuple[UUID, ...]
     """What it is derived from: the first of the rows that has a source, and then the others that have, the last ones
-    first."""
+    first. Of what is remembered already, the rows that have it from a source that had not said it before."""
     valid_at: datetime
     confidence: float | None
-    """Of a fact: of all who say so and do not know of each other; of what is remembered already, of who is new."""
+    """Of a fact: of all that it is derived from and that do not know of each other."""
 
     @property
     def first(self) -> UUID:
@@ -54,20 +54,8 @@ def promotions(tellings: Mapping[UUID, Sequence[Telling]]) -> list[Promotion]:
         ids = frozenset(each.memory_id for each in stands)
         if row in ids:
             groups.setdefault(ids, ([], stands))[0].append(row)
-    return [_promotion(rows, stands) for rows, stands in groups.values() if _outlives(rows, stands)]
-
-
-def _sources(tellings: Iterable[Telling]) -> set[str]:
-    return {source for each in tellings for source in each.sources}
-
-
-def _outlives(rows: Sequence[UUID], stands: Sequence[Telling]) -> bool:
-    """Whether several say so, and the session has it from one of them; of what is remembered already, from one who had
-    not said it before."""
-    told = _sources(each for each in stands if each.memory_id in rows)
-    if any(each.is_persistent for each in stands):
-        return bool(told - _sources(each for each in stands if each.memory_id not in rows))
-    return bool(told) and len(_sources(stands)) >= CORROBORATED_SOURCES
+    made = (_promotion(rows, stands) for rows, stands in groups.values())
+    return [promotion for promotion in made if promotion is not None]
 
 
 def _standing(told: Sequence[Telling]) -> list[Telling]:
@@ -81,23 +69,40 @@ def _standing(told: Sequence[Telling]) -> list[Telling]:
     ]
 
 
-def _promotion(rows: Sequence[UUID], stands: Sequence[Telling]) -> Promotion:
-    knowing = [each.memory_id for each in stands if not each.is_persistent and each.sources]
-    first = next(row for row in rows if row in knowing)
-    others = [each for each in knowing if each != first]
+def _promotion(rows: Sequence[UUID], stands: Sequence[Telling]) -> Promotion | None:
+    """If several say so, and the session has it from one of them; of what is remembered already, from one who had not
+    said it before."""
+    known = [each for each in stands if each.is_persistent]
+    tellings = [each for each in stands if not each.is_persistent and each.sources]
+    fresh = _fresh(tellings, heard={source for each in known for source in each.sources})
+    if known:
+        # Other sessions tell it themselves, when they are closed.
+        tellings = fresh = [each for each in fresh if each.memory_id in rows]
+    by_id = {each.memory_id: each for each in tellings}
+    first = next((row for row in rows if row in by_id), None)
+    if first is None:
+        return None
+    if not known and len({source for each in tellings for source in each.sources}) < CORROBORATED_SOURCES:
+        return None
     # What is remembered already is told once more, and not as something that held before it.
-    kept = [each.valid_at for each in stands if each.is_persistent]
-    since = max(kept) if kept else min(each.valid_at for each in stands)
-    return Promotion(tuple(rows), (first, *others), since, _confidence(first, stands, is_known=bool(kept)))
+    since = max(each.valid_at for each in known) if known else min(each.valid_at for each in stands)
+    return Promotion(tuple(rows), (first, *(each for each in by_id if each != first)), since, _together(fresh))
 
 
-def _confidence(first: UUID, stands: Sequence[Telling], is_known: bool) -> float | None:
-    said = [each for each in stands if each.memory_id == first or not (is_known or each.is_persistent)]
-    heard, doubt = set[str](), 1.0
-    for each in sorted(said, key=lambda each: each.position):
+def _fresh(tellings: Iterable[Telling], heard: set[str]) -> list[Telling]:
+    """Those that have it from a source that had not said it before them."""
+    fresh: list[Telling] = []
+    for each in sorted(tellings, key=lambda each: each.position):
+        if not heard.issuperset(each.sources):
+            fresh.append(each)
+        heard.update(each.sources)
+    return fresh
+
+
+def _together(fresh: Iterable[Telling]) -> float | None:
+    doubt = 1.0
+    for each in fresh:
         if each.confidence is None:
             return None
-        if not heard.issuperset(each.sources):
-            doubt *= 1 - each.confidence
-        heard.update(each.sources)
+        doubt *= 1 - each.confidence
     return 1 - doubt

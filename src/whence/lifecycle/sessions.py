@@ -60,7 +60,8 @@ MAX_CLOSED_ROWS = 50_000
 DUE_A_PAGE = 500
 """Sessions of one workspace that are to be closed, read at a time."""
 CLOSE_ATTEMPTS = 3
-"""Of one that meets an erasure of whom it is about."""
+"""Of one that meets an erasure of whom it is about, or what is told meanwhile of what would outlive it. The last one keeps
+what is still agreed on as it was planned."""
 SUMMARY_TEXTS = 5
 SUMMARY_CHARACTERS = 300
 """Of each text in a summary."""
@@ -94,6 +95,10 @@ class _Kept(NamedTuple):
     draft: Draft
     own: OwnEvent
     found: Promotion | Routine
+
+
+class _NotAgreed(Exception):
+    """What was planned is not agreed on any more, and perhaps something else is: it is to be planned again."""
 
 
 class _Known(NamedTuple):
@@ -207,12 +212,14 @@ class Sessions:
     # --- one close --------------------------------------------------------------------------------------------------
 
     async def close_stretch(self, workspace_id: str, stretch: Stretch) -> SessionReport:
-        for _ in range(CLOSE_ATTEMPTS):
+        for attempt in range(CLOSE_ATTEMPTS):
             try:
                 plan = await self._plan(workspace_id, stretch)
                 if plan is None:
                     return await self._report(workspace_id, stretch)
-                return await self._close(workspace_id, stretch, plan)
+                return await self._close(workspace_id, stretch, plan, is_last=attempt == CLOSE_ATTEMPTS - 1)
+            except _NotAgreed:
+                continue
             except psycopg.Error as error:
                 refused_by = error.diag.constraint_name
                 if refused_by == "sessions_closed_once":
@@ -222,7 +229,7 @@ class Sessions:
                     raise Unavailable("the session could not be closed; the log says why") from error
         raise Conflict("whom the session is about is being erased; close it again")
 
-    async def _close(self, workspace_id: str, stretch: Stretch, plan: _Plan) -> SessionReport:
+    async def _close(self, workspace_id: str, stretch: Stretch, plan: _Plan, is_last: bool) -> SessionReport:
         made: list[SessionReport] = []
 
         async def make(tx: Tx) -> list[OwnEvent]:
@@ -230,6 +237,8 @@ class Sessions:
             await self._session(tx, workspace_id, stretch)
             rows = await self._rows(tx, workspace_id, stretch, plan.session, plan.until)
             kept = await self._still_kept(tx, workspace_id, stretch, plan)
+            if len(kept) < len(plan.kept) and not is_last:
+                raise _NotAgreed
             known = await self._known(tx, workspace_id, kept)
             kept, repeats = await self._guarded(tx, kept, known)
             summary = await self._summary(tx, workspace_id, plan, rows)
@@ -295,25 +304,18 @@ class Sessions:
         return promotions(tellings)
 
     async def _still_kept(self, tx: Tx, workspace_id: str, stretch: Stretch, plan: _Plan) -> list[_Kept]:
-        """Without what somebody has forgotten, erased or contradicted since it was planned."""
+        """Without what is not agreed on any more as it was planned: somebody has told it again, forgotten it or said
+        otherwise since. Of a routine, without what was forgotten or erased."""
         if not plan.kept:
             return []
-        agreed = {
-            row
-            for each in await self._promotions(tx, workspace_id, stretch, plan.session, plan.until)
-            for row in each.rows
-        }
+        agreed = await self._promotions(tx, workspace_id, stretch, plan.session, plan.until)
         steps = [event for each in plan.kept if isinstance(each.found, Routine) for event in _pointers(each.found)]
         values = {"workspace_id": workspace_id, "ids": steps}
         there = {row[0] for row in await (await tx.execute(_SQL["memories_there"], values)).fetchall()}
         return [
             each
             for each in plan.kept
-            if (
-                there.issuperset(_pointers(each.found))
-                if isinstance(each.found, Routine)
-                else agreed.issuperset(each.found.rows)
-            )
+            if (there.issuperset(_pointers(each.found)) if isinstance(each.found, Routine) else each.found in agreed)
         ]
 
     async def _guarded(

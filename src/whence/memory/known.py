@@ -18,11 +18,11 @@ _SQL = load("whence.memory")
 
 async def as_known(tx: Tx, scope: Scope, found: list[StoredMemory], known_at: datetime) -> list[StoredMemory]:
     facts = [memory.memory_id for memory in found if memory.fact is not None]
-    texts = [memory.memory_id for memory in found if memory.fact is None and memory.told_count > 1]
+    again = [memory.memory_id for memory in found if memory.told_count > 1]
     ended = [memory.memory_id for memory in found if _is_later(memory.invalidated_at, known_at)]
     told = await _confidences(tx, scope, facts, known_at) if facts else {}
     ends = await _ends(tx, scope, ended, known_at) if ended else {}
-    began = await _beginnings(tx, scope, texts, known_at) if texts else {}
+    began = await _beginnings(tx, scope, again, known_at) if again else {}
     return [
         _as_it_was(
             replace(memory, valid_at=began.get(memory.memory_id, memory.valid_at)),

@@ -14,20 +14,22 @@ m.support, m.speaker, m.role, CASE WHEN m.role = 'document' THEN (
     SELECT c.location::text FROM whence.resource_chunks c WHERE c.workspace_id = m.workspace_id AND c.memory_id = m.memory_id
 ) END
 
+-- fragment: began
+-- From when it holds as far as was known: it may have been told later that it did from earlier on.
+CASE WHEN %(known_at)s::timestamptz IS NULL OR m.told_count = 1 THEN m.valid_at ELSE coalesce((
+    SELECT max(t.held_from) FROM whence.memory_tellings t
+    WHERE t.workspace_id = m.workspace_id AND t.memory_id = m.memory_id AND t.told_at > %(known_at)s::timestamptz
+), m.valid_at) END
+
 -- fragment: held
 -- What held at a moment, as far as it was known at another: then nothing that was known came after it.
-m.deleted_at IS NULL AND m.valid_at <= %(as_of)s::timestamptz
+m.deleted_at IS NULL AND {began} <= %(as_of)s::timestamptz
   AND (m.archived_at IS NULL OR m.archived_at > least(%(as_of)s::timestamptz, %(known_at)s::timestamptz))
   AND CASE WHEN %(known_at)s::timestamptz IS NULL THEN
     (m.invalid_at IS NULL OR m.invalid_at > %(as_of)s::timestamptz)
     AND (m.superseded_at IS NULL OR m.superseded_at > %(as_of)s::timestamptz)
   ELSE
     m.recorded_at <= %(known_at)s::timestamptz
-    AND (m.told_count = 1 OR NOT EXISTS (
-        SELECT FROM whence.memory_tellings t
-        WHERE t.workspace_id = m.workspace_id AND t.memory_id = m.memory_id AND t.told_at > %(known_at)s::timestamptz
-          AND t.held_from > %(as_of)s::timestamptz
-    ))
     -- Nothing came after what ends by itself: when it is to end is known from the first.
     AND (m.invalidated_by IS NOT NULL OR m.invalid_at IS NULL OR m.invalid_at > %(as_of)s::timestamptz)
     AND (m.superseded_at IS NULL OR m.superseded_at > least(%(as_of)s::timestamptz, %(known_at)s::timestamptz))
@@ -63,8 +65,8 @@ WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s AND {see
   AND (%(speaker)s::text IS NULL OR m.speaker = %(speaker)s)
   AND (%(role)s::text IS NULL OR m.role = %(role)s)
   AND (%(world)s::text IS NULL OR m.world_id_context = %(world)s)
-  AND (%(since)s::timestamptz IS NULL OR m.valid_at >= %(since)s::timestamptz)
-  AND (%(until)s::timestamptz IS NULL OR m.valid_at < %(until)s::timestamptz)
+  AND (%(since)s::timestamptz IS NULL OR {began} >= %(since)s::timestamptz)
+  AND (%(until)s::timestamptz IS NULL OR {began} < %(until)s::timestamptz)
 
 -- name: memories_held
 -- Of everybody in the workspace, the newest first. They are found by the events that told them, which are in order: one
