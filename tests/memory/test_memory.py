@@ -1102,6 +1102,41 @@ async def told_in(
         return await (await tx.execute(rows, (memory_id,))).fetchall()
 
 
+async def test_memory_of_the_workspace_says_to_every_member_who_told_it_and_what_ended_it(
+    app: App, workspace: Workspace
+) -> None:
+    """Although the events are seen by whose they are alone."""
+    told = [
+        await app.memory.remember(workspace.user(who), lives(where, agent="sdr"))
+        for who, where in (("bob", "Rome"), ("carl", "Rome"), ("ann", "Rome"), ("dan", "Oslo"))
+    ]
+    for who in (workspace.user("ann"), workspace.user("eve"), workspace.admin):
+        events = (await app.memory.explain(who.scope, told[0].memory_id)).events
+        assert [(event.event_id, event.event_type, event.position, event.user_id) for event in events] == [
+            (each.event_id, "memory.remembered", each.position, name)
+            for each, name in zip(told, ("bob", "carl", "ann", "dan"), strict=True)
+        ]
+        assert all(event.recorded_at.tzinfo is not None for event in events)
+    with pytest.raises(NotFound):
+        await app.memory.explain(Scope("another", "ann"), told[0].memory_id)
+
+
+async def test_what_a_procedure_and_an_episode_were_is_told_of_any_past_moment(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    moments = [app.clock()]
+    for text in ("boil it", "steep it"):
+        await app.memory.remember(ann, note(text, kind="procedural", key="tea"))
+        moments.append(app.clock())
+    await app.memory.remember(ann, note("made tea", kind="episodic", tier="session", session_id="s1"))
+    moments.append(app.clock())
+    await app.sessions.close(ann, "s1")
+    moments.append(app.clock())
+    expected = [[], ["boil it"], ["steep it"], ["steep it", "made tea"], ["steep it"]]
+    for asked in ("as_of", "known_at"):
+        held = [[memory.text for memory in (await current(app, workspace, **{asked: at}))[::-1]] for at in moments]
+        assert held == expected
+
+
 async def test_every_memory_explains_itself(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     said = event({"messages": [{"role": "user", "content": "I live in Rome"}]}, user_id="ann")

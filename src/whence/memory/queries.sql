@@ -205,10 +205,27 @@ CROSS JOIN LATERAL (
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]);
 
 -- name: events_of
--- What happened to a memory, as far as it may be seen: those that told it, the first ones, and what ended it.
-SELECT e.event_id, e.event_type, e.global_position, e.recorded_at, e.user_id
+-- What happened to a memory, as far as it may be seen: those that told it, the first ones, and what ended it. Of memory of
+-- the workspace, which everybody sees, also who else told it or what ended it, as far as its rows say so: the events are
+-- seen by whose they are.
+SELECT DISTINCT ON (e.global_position) e.event_id, e.event_type, e.global_position, e.recorded_at, e.user_id
 FROM whence.memories m
 CROSS JOIN LATERAL (
+    SELECT t.memory_id AS event_id, 'memory.remembered' AS event_type, t.position AS global_position, t.recorded_at,
+        t.said_by AS user_id, true AS is_known_by_rows
+    FROM whence.memories t
+    WHERE m.owner = '' AND t.workspace_id = m.workspace_id AND t.owner = ''
+      AND t.memory_id IN (m.memory_id, m.superseded_by, m.invalidated_by)
+    UNION ALL
+    (SELECT t.event_id, 'memory.remembered', t.position, s.told_at, s.said_by, true FROM whence.memory_tellings t
+    CROSS JOIN LATERAL (
+        SELECT * FROM whence.memory_sources s
+        WHERE s.workspace_id = t.workspace_id AND s.memory_id = t.memory_id AND s.event_id = t.event_id LIMIT 1
+    ) s
+    WHERE m.owner = '' AND t.workspace_id = m.workspace_id AND t.memory_id = m.memory_id
+    ORDER BY t.position LIMIT %(limit)s::bigint)
+    UNION ALL
+    SELECT e.event_id, e.event_type, e.global_position, e.recorded_at, e.user_id, false FROM (
     SELECT e.* FROM whence.events e
     WHERE e.workspace_id = m.workspace_id AND e.event_id IN (m.memory_id, m.superseded_by, m.invalidated_by)
     UNION ALL
@@ -248,10 +265,11 @@ CROSS JOIN LATERAL (
         WHERE f.workspace_id = m.workspace_id AND f.parent_event_id = m.memory_id AND f.event_type = 'memory.forgotten'
           AND f.recorded_at = e.recorded_at
     )
+    ) e
+    WHERE %(user_id)s::text IS NULL OR e.user_id = %(user_id)s
 ) e
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = %(memory_id)s
-  AND (%(user_id)s::text IS NULL OR e.user_id = %(user_id)s)
-ORDER BY e.global_position;
+ORDER BY e.global_position, e.is_known_by_rows;
 
 -- name: feedback_on
 SELECT e.event_id, e.event_type, e.global_position, e.recorded_at, e.user_id FROM whence.events e
