@@ -22,7 +22,8 @@ from whence.jobs import JOBS, Job
 from whence.ledger import Ledger
 from whence.ledger.effects import OwnEvent
 from whence.lifecycle import sessions
-from whence.lifecycle.sessions import Sessions, Stretch, _fitted
+from whence.lifecycle.outliving import Stretch, fitted
+from whence.lifecycle.sessions import Sessions
 from whence.memory.profiles import Profiles
 from whence.memory.rebuild import rebuild
 from whence.memory.writing import MAX_SOURCES, MAX_TEXT_CHARACTERS
@@ -580,7 +581,7 @@ async def test_one_long_step_of_a_routine_is_not_cut_where_all_fit(later: App, w
 
 
 @pytest.mark.parametrize(
-    ("lengths", "most", "fitted"),
+    ("lengths", "most", "left"),
     [
         ([3, 4, 3], 10, [3, 4, 3]),
         ([3, 5, 3], 10, [3, 4, 3]),
@@ -589,10 +590,10 @@ async def test_one_long_step_of_a_routine_is_not_cut_where_all_fit(later: App, w
         ([9, 1], 10, [9, 1]),
     ],
 )
-def test_of_what_is_too_long_the_longest_are_cut(lengths: list[int], most: int, fitted: list[int]) -> None:
-    parts = _fitted(["x" * length for length in lengths], most)
-    assert [len(part) for part in parts] == fitted
-    assert [part.endswith("…") for part in parts] == [new < old for new, old in zip(fitted, lengths, strict=True)]
+def test_of_what_is_too_long_the_longest_are_cut(lengths: list[int], most: int, left: list[int]) -> None:
+    parts = fitted(["x" * length for length in lengths], most)
+    assert [len(part) for part in parts] == left
+    assert [part.endswith("…") for part in parts] == [new < old for new, old in zip(left, lengths, strict=True)]
 
 
 @pytest.mark.parametrize("fact", [LIVES, None])

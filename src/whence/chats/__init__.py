@@ -46,7 +46,6 @@ from whence.wire import (
     Added,
     Deleted,
     ExtractedFact,
-    Fact,
     Flushed,
     Message,
     MessageResult,
@@ -570,7 +569,7 @@ class Chats:
                 continue
             fact_id = mark.id_of("fact", str(each.heard.memory_id), each.statement.predicate, each.statement.object)
             try:
-                drafts[fact_id] = (self._drafted(chat, _learnt(chat, each, fact_id)), each)
+                drafts[fact_id] = (self._drafted(chat, each.as_told(chat.agent, chat.session_id, fact_id)), each)
             except InvalidInput:
                 dropped.append("a fact holds what the profile refuses, or is longer than a fact may be")
                 continue
@@ -592,25 +591,6 @@ def check_chat(session_id: str) -> None:
     if not session_id.startswith(CHAT) or not session_id.removeprefix(CHAT).strip():
         raise refused("session_id", "must be `chat:` and the id of a conversation")
     check_names(session_id=session_id)
-
-
-def _learnt(chat: Chat, drawn: Drawn, fact_id: UUID) -> Remember:
-    heard, statement = drawn.heard, drawn.statement
-    return Remember(
-        agent=chat.agent,
-        tier="persistent",
-        kind="semantic",
-        text=f"{heard.speaker} {statement.says}",
-        subject_id=heard.subject_id,
-        fact=Fact(heard.speaker, statement.predicate, statement.object),
-        speaker=heard.speaker,
-        role="user",
-        session_id=chat.session_id,
-        valid_at=heard.said_at,
-        derived_from=(heard.memory_id,),
-        byte_range=drawn.byte_range,
-        memory_id=fact_id,
-    )
 
 
 def _not_there() -> NotFound:

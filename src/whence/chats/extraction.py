@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from whence.chats import rules
+from whence.wire import Fact, Remember
 
 if TYPE_CHECKING:
     from whence.models.language import LanguageModel
@@ -57,6 +58,24 @@ class Drawn(NamedTuple):
     def byte_range(self) -> tuple[int, int]:
         start = len(self.heard.text[: self.statement.start].encode())
         return start, start + len(self.quote.encode())
+
+    def as_told(self, agent: str, session_id: str, fact_id: UUID) -> Remember:
+        heard, statement = self.heard, self.statement
+        return Remember(
+            agent=agent,
+            tier="persistent",
+            kind="semantic",
+            text=f"{heard.speaker} {statement.says}",
+            subject_id=heard.subject_id,
+            fact=Fact(heard.speaker, statement.predicate, statement.object),
+            speaker=heard.speaker,
+            role="user",
+            session_id=session_id,
+            valid_at=heard.said_at,
+            derived_from=(heard.memory_id,),
+            byte_range=self.byte_range,
+            memory_id=fact_id,
+        )
 
 
 class Extraction(NamedTuple):

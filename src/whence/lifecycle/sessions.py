@@ -5,9 +5,8 @@ So a close that was killed has changed nothing, and of those that race one close
 """
 
 import asyncio
-import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -26,25 +25,19 @@ from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import MAX_POSITION
 from whence.ledger.heads import head_of
 from whence.lifecycle.corroboration import MAX_COMPARED_SOURCES, MAX_TELLINGS, Promotion, Telling, promotions
+from whence.lifecycle.outliving import Said, Stretch, checked, conflict_key, pointers, procedure, promoted, support
 from whence.lifecycle.patterns import MAX_SESSIONS, MAX_STEPS, Routine, Step, routines
 from whence.logs import tell_failure
 from whence.memory import Memory
 from whence.memory.own import check_limit, check_names
 from whence.memory.profiles import Profile
 from whence.memory.writing import (
-    BETWEEN,
-    MAX_SOURCES,
-    MAX_TEXT_CHARACTERS,
     Draft,
-    body_hash,
     draft,
     event_of,
-    normal,
-    refused,
 )
 from whence.wire import (
     Event,
-    Fact,
     Fate,
     Remember,
     Session,
@@ -60,8 +53,8 @@ MAX_CLOSED_ROWS = 50_000
 DUE_A_PAGE = 500
 """Sessions of one workspace that are to be closed, read at a time."""
 CLOSE_ATTEMPTS = 3
-"""Of one that meets an erasure of whom it is about, or what is told meanwhile of what would outlive it. The last one keeps
-what is still agreed on as it was planned."""
+"""Of one that meets an erasure of whom it is about, or what is told meanwhile of what would outlive it. The last one
+keeps what is still agreed on as it was planned."""
 SUMMARY_TEXTS = 5
 SUMMARY_CHARACTERS = 300
 """Of each text in a summary."""
@@ -72,13 +65,6 @@ WHENCE: Final = "whence"
 
 _SQL = load("whence.lifecycle")
 _encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-class Stretch(NamedTuple):
-    owner: str
-    agent: str
-    session_id: str
-    number: int
 
 
 class _Row(NamedTuple):
@@ -274,11 +260,11 @@ class Sessions:
             texts = await (await tx.execute(_SQL["texts_of"], scope.values(ids=ids), binary=True)).fetchall()
         found = await asyncio.to_thread(_routines, stretch, episodes) if _may_learn(profile) else []
         found = await self._news(workspace_id, stretch, subject, found)
-        said = {row[0]: _Said(*row) for row in texts}
-        told: list[tuple[Remember, Promotion | Routine, _Said | None]] = [
-            (_promoted(stretch, said[each.first], each), each, said[each.first]) for each in agreed
+        said = {row[0]: Said(*row) for row in texts}
+        told: list[tuple[Remember, Promotion | Routine, Said | None]] = [
+            (promoted(stretch, said[each.first], each), each, said[each.first]) for each in agreed
         ]
-        told += [(_procedure(stretch, subject, item), item, None) for item in found]
+        told += [(procedure(stretch, subject, item), item, None) for item in found]
         return _Plan(session, until, subject, *await self._kept(workspace_id, stretch, told))
 
     async def _session(self, tx: Tx, workspace_id: str, stretch: Stretch) -> tuple[Session, int | None]:
@@ -309,13 +295,13 @@ class Sessions:
         if not plan.kept:
             return []
         agreed = await self._promotions(tx, workspace_id, stretch, plan.session, plan.until)
-        steps = [event for each in plan.kept if isinstance(each.found, Routine) for event in _pointers(each.found)]
+        steps = [event for each in plan.kept if isinstance(each.found, Routine) for event in pointers(each.found)]
         values = {"workspace_id": workspace_id, "ids": steps}
         there = {row[0] for row in await (await tx.execute(_SQL["memories_there"], values)).fetchall()}
         return [
             each
             for each in plan.kept
-            if (there.issuperset(_pointers(each.found)) if isinstance(each.found, Routine) else each.found in agreed)
+            if (there.issuperset(pointers(each.found)) if isinstance(each.found, Routine) else each.found in agreed)
         ]
 
     async def _guarded(
@@ -371,7 +357,7 @@ class Sessions:
 
     async def _news(self, workspace_id: str, stretch: Stretch, subject: str, found: list[Routine]) -> list[Routine]:
         """Those that are not known yet, or have been seen in more sessions than is known."""
-        keys = {_conflict_key(stretch, subject, routine): routine for routine in found}
+        keys = {conflict_key(stretch, subject, routine): routine for routine in found}
         values = {
             "workspace_id": workspace_id,
             "owner": stretch.owner,
@@ -383,7 +369,7 @@ class Sessions:
         return [routine for key, routine in keys.items() if (known.get(key) or 0) < routine.support]
 
     async def _kept(
-        self, workspace_id: str, stretch: Stretch, told: list[tuple[Remember, Promotion | Routine, "_Said | None"]]
+        self, workspace_id: str, stretch: Stretch, told: list[tuple[Remember, Promotion | Routine, Said | None]]
     ) -> tuple[list[_Kept], list[tuple[Promotion | Routine, str]]]:
         """Ready to be stored: models are asked before the lock is taken. And what is not to be, with why: its profile
         may be another than it was when it was told."""
@@ -391,13 +377,13 @@ class Sessions:
         drafts, unkept = list[tuple[Draft, Promotion | Routine]](), list[tuple[Promotion | Routine, str]]()
         for request, each, said in told:
             try:
-                drafts.append((_checked(draft(speaker, request, self._memory.profiles), stretch, said), each))
+                drafts.append((checked(draft(speaker, request, self._memory.profiles), stretch, said), each))
             except InvalidInput as error:
                 unkept.append((each, error.detail))
         vectors = await self._memory.embedded([drafted.text for drafted, _ in drafts]) if drafts else []
         now = self._clock()
         kept = [
-            _Kept(drafted, event_of(drafted, vector, dict.fromkeys(_pointers(each), True), now, _support(each)), each)
+            _Kept(drafted, event_of(drafted, vector, dict.fromkeys(pointers(each), True), now, support(each)), each)
             for (drafted, each), vector in zip(drafts, vectors, strict=True)
         ]
         return kept, unkept
@@ -459,119 +445,6 @@ def _routines(stretch: Stretch, episodes: list[tuple[str, int, UUID, str]]) -> l
     return routines(session, list(sessions.values()))
 
 
-def _key(routine: Routine) -> str:
-    return "routine " + hashlib.sha256(BETWEEN.join(routine.labels).encode()).hexdigest()[:16]
-
-
-def _conflict_key(stretch: Stretch, subject: str, routine: Routine) -> str:
-    """As `memory.writing` makes it of a key: in no world, about the subject if that is not the owner."""
-    return BETWEEN.join((normal(_key(routine)), "", "", _about(stretch, subject) or ""))
-
-
-def _about(stretch: Stretch, subject: str) -> str | None:
-    return subject if subject not in ("", stretch.owner) else None
-
-
-class _Said(NamedTuple):
-    """What is to outlive its session, as it was told there."""
-
-    memory_id: UUID
-    text: str
-    subject_id: str
-    world: str | None
-    subject: str | None
-    predicate: str | None
-    object: str | None
-    confidence: float | None
-    importance: float
-    run_id: UUID | None
-    speaker: str | None
-    role: Any
-    sanitised: str | None
-    conflict_key: str | None
-    object_key: str | None
-    body_hash: str
-
-
-def _checked(drafted: Draft, stretch: Stretch, said: _Said | None) -> Draft:
-    """Raises InvalidInput where the profile by now would have a person's memory seen by everybody; and where something
-    is taken out of what several say, or was when it was told: nobody can tell then who says the same, and a fact would
-    end another that it may repeat."""
-    if stretch.owner and drafted.profile.anchor != "user":
-        whose = f"memory of the profile {drafted.profile_name} is the workspace's by now, and this is {stretch.owner}'s"
-        raise refused("user_id", whose)
-    if said is None:
-        return drafted
-    if drafted.changed:
-        fields = ", ".join(sorted(drafted.changed))
-        whose = f"the profile {drafted.profile_name} takes out of memory by now"
-        raise refused(fields, f"holds what {whose}: {_listed(drafted.sanitised)}")
-    if said.sanitised is None:
-        return drafted
-    taken = msgspec.json.decode(said.sanitised, type=dict[str, int])
-    if said.conflict_key is None or drafted.fact is None:
-        field, is_whole = "text", said.body_hash == body_hash(drafted)
-    else:
-        field, is_whole = "fact.object", said.object_key == normal(drafted.fact.object)
-    if not is_whole:
-        raise refused(field, f"something was taken out of it when it was told: {_listed(taken)}")
-    return drafted._replace(sanitised=taken, changed=frozenset({"text"}))
-
-
-def _listed(categories: Iterable[str]) -> str:
-    return ", ".join(category.replace("_", " ") for category in categories)
-
-
-def _procedure(stretch: Stretch, subject: str, routine: Routine) -> Remember:
-    return Remember(
-        agent=stretch.agent,
-        tier="persistent",
-        kind="procedural",
-        text=_in_words(routine),
-        user_id=stretch.owner or None,
-        subject_id=_about(stretch, subject),
-        key=_key(routine),
-    )
-
-
-def _in_words(routine: Routine) -> str:
-    head = f"Done in {routine.support} sessions in this order:"
-    steps = [f"\n{number}. {text}" for number, text in enumerate(routine.steps, 1)]
-    return "".join([head, *_fitted(steps, MAX_TEXT_CHARACTERS - len(head))])
-
-
-def _fitted(parts: list[str], characters: int) -> list[str]:
-    """Where they are longer together, the longest are cut, all to the same length."""
-    left, most = characters, characters
-    for place, length in enumerate(sorted(map(len, parts))):
-        most = left // (len(parts) - place)
-        if length > most:
-            return [part if len(part) <= most else f"{part[: most - 1]}…" for part in parts]
-        left -= length
-    return parts
-
-
-def _promoted(stretch: Stretch, said: _Said, agreed: Promotion) -> Remember:
-    fact = None
-    if said.subject is not None and said.predicate is not None and said.object is not None:
-        fact = Fact(said.subject, said.predicate, said.object, agreed.confidence)
-    return Remember(
-        agent=stretch.agent,
-        tier="persistent",
-        kind="semantic",
-        text=said.text,
-        user_id=stretch.owner or None,
-        subject_id=_about(stretch, said.subject_id),
-        world_id_context=said.world,
-        run_id=said.run_id,
-        fact=fact,
-        speaker=said.speaker,
-        role=said.role,
-        importance=said.importance,
-        valid_at=agreed.valid_at,
-    )
-
-
 def _became(kept: _Kept, known: dict[UUID, _Known]) -> UUID:
     """The memory that it makes, or becomes a part of."""
     memory = known.get(kept.draft.event_id)
@@ -583,16 +456,6 @@ def _texts(drafted: Draft, known: _Known | None) -> list[str]:
     told = (drafted.text, drafted.fact and drafted.fact.object)
     there = () if known is None else (known.body, known.fact_object)
     return [text for text in (*told, *there) if text is not None]
-
-
-def _pointers(found: Promotion | Routine) -> list[UUID]:
-    if isinstance(found, Promotion):
-        return list(found.sources[:MAX_SOURCES])
-    return [event for occurrence in found.occurrences for event in occurrence][:MAX_SOURCES]
-
-
-def _support(found: Promotion | Routine) -> int | None:
-    return found.support if isinstance(found, Routine) else None
 
 
 def _report(

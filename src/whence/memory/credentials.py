@@ -82,7 +82,28 @@ _TOKENS = (
     ),
     _token("sb_secret_ nfp_ fw_", r"(?:sb_secret_[\w-]{31}|nfp_[A-Za-z0-9]{36}|fw_[A-Za-z0-9]{22,24})"),
     _token("ATATT3x ATCTT3x ATBB", r"(?:AT[AC]TT3x[\w=-]{100,400}|ATBB[A-Za-z0-9]{32})"),  # Atlassian
-    _token("pat", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),  # Airtable
+    _token("ATTA", r"ATTA[0-9a-f]{64,80}"),  # Trello
+    _token(
+        "pat", r"pat(?:[A-Za-z0-9]{14}\.[0-9a-f]{64}|-[a-z]{2}[0-9]-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+    ),  # Airtable, HubSpot
+    _token("sib-", r"x(?:key|smtp)sib-[0-9a-f]{64}-[A-Za-z0-9]{16}"),  # Brevo
+    _token("EAA", r"EAA(?:A[\w-]{60}|[A-Za-z0-9]{80,400})"),  # Square, Facebook
+    _token("ABSK AKCp", r"(?:ABSK[A-Za-z0-9+/]{100,300}={0,2}|AKCp[A-Za-z0-9]{60,90})"),  # Bedrock, JFrog
+    _token("tskey- CFPAT-", r"(?:tskey-[a-z]{3,10}-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{20,60}|CFPAT-[\w-]{43})"),
+    _token("fm1_ fm2_ fo1_", r"(?:fm[12]_[A-Za-z0-9+/=_-]{60,2000}|fo1_[\w-]{43})"),  # Fly
+    _token("sl.", r"sl\.(?:u\.)?[\w-]{100,1500}"),  # Dropbox
+    _token("sk_ fc- jina_", r"(?:sk_[0-9a-f]{48}|fc-[0-9a-f]{32}|jina_[\w-]{60})"),  # ElevenLabs, Firecrawl, Jina
+    _token(
+        "pa- tgp_v1_ re_", r"(?:pa-[\w-]{43}|tgp_v1_[\w-]{43}|re_[A-Za-z0-9]{8}_[A-Za-z0-9]{24})"
+    ),  # Voyage, Together, Resend
+    _token("rnd_ napi_ pul- bkua_", r"(?:rnd_[A-Za-z0-9]{28,40}|napi_[a-z0-9]{64}|(?:pul-|bkua_)[0-9a-f]{40})"),
+    _token("ops_eyJ", r"ops_eyJ[\w-]{100,4000}"),  # 1Password
+    _token("1//0", r"1//0[\w-]{60,200}"),  # Google
+    _token("00D", r"00D[A-Za-z0-9]{12,15}![\w.]{60,200}"),  # Salesforce
+    _token(
+        "hooks.zapier.com webhook.office.com",
+        r"(?:https://)?(?:hooks\.zapier\.com/hooks/catch/[0-9]{5,10}/[a-z0-9]{5,10}(?:/[a-z0-9]{5,10}){0,4}/?|[\w-]{1,60}\.webhook\.office\.com/webhookb2/[\w@/-]{60,300})",
+    ),
     _token("figd_ sq0", r"(?:figd_[\w-]{36,50}|sq0(?:atp|csp)-[\w-]{22,43})"),
     _token("Q~", r"[\w.~-]{3}[0-9]Q~[\w.~-]{31,34}"),  # Azure's applications
     _token("JQQJ99", r"[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{10,30}"),  # Azure's services

@@ -268,7 +268,8 @@ def told_in(payload: bytes) -> tuple[dict[str, Any], str | None]:
     decoded = msgspec.json.decode(payload)
     document = decoded["memory"]
     sources = [{name: each[name] for name in each if name not in _FOUND_OUT} for each in document["sources"]]
-    return {**document, "sources": sources}, decoded.get("embedding")
+    # By what it is compared follows from what was told, by the rules of then.
+    return {**document, "sources": sources, "body_hash": None}, decoded.get("embedding")
 
 
 def vector_in(payload: dict[str, Any]) -> Vector | None:
