@@ -78,7 +78,7 @@ def test_what_cannot_be_remembered_says_why_in_one_line(where: tuple[str | Path,
     done = whence("remember", "something", *where)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.splitlines()[-1].endswith("user_id: is needed: memory of the profile gateway hangs on a user")
+    assert done.stderr.splitlines()[-1].endswith("whence: --user: is needed: memory of the profile gateway hangs on a user")
 
 
 async def test_all_that_can_be_told_of_a_memory_is_an_option(

@@ -44,6 +44,6 @@ async def test_a_document_needs_an_owner_and_a_file_that_can_be_read(
     (tmp_path / "a.txt").write_text("A rose")
     nobody = whence("resources", "add", tmp_path / "a.txt", *where)
     assert nobody.returncode == 1
-    assert "user_id: is needed" in nobody.stderr
+    assert "--user: is needed" in nobody.stderr
     absent = whence("resources", "add", tmp_path / "b.txt", "--user", "ann", *where)
     assert absent.stderr == f"whence: {tmp_path / 'b.txt'} cannot be read: No such file or directory\n"

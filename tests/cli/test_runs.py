@@ -104,7 +104,7 @@ def test_what_is_wrong_is_told(where: tuple[str | Path, ...]) -> None:
     for arguments, said in (
         (("show", str(uuid.uuid4())), "whence: there is no such run\n"),
         (("complete", str(uuid.uuid4())), "whence: there is no such run\n"),
-        (("start", "gateway", "i"), "whence: user_id: is needed: memory of the profile gateway hangs on a user\n"),
+        (("start", "gateway", "i"), "whence: --user: is needed: memory of the profile gateway hangs on a user\n"),
         (("start", "sdr", ""), "whence: instance: 1 to 256 characters\n"),
     ):
         done = whence("run", *arguments, *where)

@@ -2,11 +2,11 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import msgspec
 import typer
@@ -14,7 +14,7 @@ import uvloop
 
 from whence.app import DEFAULT_WORKSPACE, App, open_app
 from whence.db import Scope, embedded
-from whence.errors import NotFound
+from whence.errors import InvalidInput, NotFound
 from whence.identity import ADMIN_USER, Principal, check_user_id
 from whence.logs import configure_logs
 from whence.settings import Settings, load_settings
@@ -139,7 +139,10 @@ def command(group: typer.Typer, name: str, make: bool = False) -> Callable[[_Act
         def entry(data_dir: DataDir = None, database_url: DatabaseUrl = None, **given: Any) -> None:
             fields = {field.name: given.pop(field.name) for field in (as_json, *shared)}
             settings = load_settings({"data_dir": data_dir, "database_url": database_url})
-            with_app(settings, lambda app: called(kind(app, **fields), **given), make)
+            try:
+                with_app(settings, lambda app: called(kind(app, **fields), **given), make)
+            except InvalidInput as error:
+                raise _by_option(error, {*fields, *given}) from None
 
         *where, _ = inspect.signature(entry).parameters.values()
         # What typer reads.
@@ -151,6 +154,28 @@ def command(group: typer.Typer, name: str, make: bool = False) -> Callable[[_Act
         return act
 
     return register
+
+
+_OPTIONS: Final = {
+    "user_id": ("user", "--user"),
+    "session_id": ("session", "--session"),
+    "interaction_id": ("interaction", "--interaction"),
+    "run_id": ("run", "--run"),
+    "world_id_context": ("world", "--world"),
+    "derived_from": ("sources", "--from"),
+    "subject_id": ("about", "--about"),
+    "memory_id": ("memory_id", "--id"),
+}
+"""Of fields that a command calls otherwise: the parameter of the function, and what is typed."""
+
+
+def _by_option(error: InvalidInput, given: Set[str]) -> InvalidInput:
+    """Names what the command takes instead of a field that nobody has typed."""
+    field = error.errors[0].field if error.errors else ""
+    parameter, option = _OPTIONS.get(field, ("", ""))
+    if parameter not in given or not error.detail.startswith(f"{field}: "):
+        return error
+    return type(error)(f"{option}: {error.detail.removeprefix(f'{field}: ')}", error.errors)
 
 
 def with_app(settings: Settings, act: Callable[[App], Awaitable[None]], make: bool = False) -> None:

@@ -38,7 +38,9 @@ async def list_sessions(
             )
             for one in found.sessions
         )
-        print_table((Column("session", no_wrap=True), "agent", "user", "last active", "closed"), rows)
+        # An id is there to be copied: it goes on in the next line and is not cut.
+        names = [Column(heading, overflow="fold") for heading in ("session", "agent", "user")]
+        print_table((*names, *(Column(heading, no_wrap=True) for heading in ("last active", "closed"))), rows)
     else:
         print_plain("there are no sessions")
     if found.next is not None:
