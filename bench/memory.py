@@ -11,13 +11,14 @@ import itertools
 import logging
 import os
 import random
+import statistics
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import psycopg
@@ -32,6 +33,7 @@ from whence.db import embedded
 from whence.identity import Principal
 from whence.memory import MAX_BATCH_MEMORIES, Remember
 from whence.settings import Settings
+from whence.wire import Fact
 
 DIMENSIONS = 256
 HELD = 100_000
@@ -82,6 +84,8 @@ class Side(Protocol):
 class Whence:
     app: App
     principal: Principal
+    said: Literal["plain", "a fact each", "in a session"] = "plain"
+    """What is told besides the text: facts are compared with what holds of the same thing, sessions are kept open."""
 
     async def remember(self, memory: Memory) -> object:
         return await self.app.memory.remember(self.principal, self._command(memory))
@@ -103,8 +107,15 @@ class Whence:
             ]
 
     def _command(self, memory: Memory) -> Remember:
+        is_session = self.said == "in a session"
         return Remember(
-            agent="gateway", tier="persistent", kind="semantic", text=memory.text, embedding=memory.embedding
+            agent="gateway",
+            tier="session" if is_session else "persistent",
+            kind="semantic",
+            text=memory.text,
+            fact=Fact(memory.text.split()[-1], "asked for", memory.text) if self.said == "a fact each" else None,
+            session_id="s1" if is_session else None,
+            embedding=memory.embedding,
         )
 
 
@@ -378,7 +389,8 @@ async def _measure(stack: AsyncExitStack, target: Served, owner: str, quick: boo
     # What the peers have imported is large, and a process that serves memory has none of it to look through.
     gc.collect()
     gc.freeze()
-    race, turns, results = Race(sides, Source(given), owner), itertools.count(), list[Result]()
+    source = Source(given)
+    race, turns, results = Race(sides, source, owner), itertools.count(), list[Result]()
     for held in (0, HELD):
         if held:
             await race.fill(held // 5 if quick else held)
@@ -389,6 +401,12 @@ async def _measure(stack: AsyncExitStack, target: Served, owner: str, quick: boo
                 floor = FLOORS[peer][number] if peer in FLOORS else None
                 name = f"remember, {shape.name}{f', {held:,} held' if held else ''} (peer: {peer})"
                 results.append(replace(versus(name, mine, theirs, floor), unit="memories/s"))
+    for said in ("a fact each", "in a session"):
+        side = Whence(app, Principal("default", said, is_admin=False), said)
+        for shape in SHAPES:
+            count = shape.count // 5 if quick else shape.count
+            rates = [await rate(side, source.take(count), shape) for _ in range(ROUNDS)]
+            results.append(Result(f"remember, {shape.name}, {said}", statistics.median(rates), unit="memories/s"))
     return results
 
 

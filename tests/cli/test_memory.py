@@ -78,7 +78,9 @@ def test_what_cannot_be_remembered_says_why_in_one_line(where: tuple[str | Path,
     done = whence("remember", "something", *where)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.splitlines()[-1].endswith("whence: --user: is needed: memory of the profile gateway hangs on a user")
+    assert done.stderr.splitlines()[-1].endswith(
+        "whence: --user: is needed: memory of the profile gateway hangs on a user"
+    )
 
 
 async def test_all_that_can_be_told_of_a_memory_is_an_option(
@@ -241,7 +243,7 @@ async def test_what_was_called_wrongly_or_is_not_there_is_told(
 ) -> None:
     for arguments, said in (
         (("memory", "show", str(uuid.uuid4())), "whence: there is no such memory\n"),
-        (("memory", "list", "--user", "\x1b"), "whence: user_id: 1 to 256 printable characters\n"),
+        (("memory", "list", "--user", "\x1b"), "whence: --user: 1 to 256 printable characters\n"),
         (("memory", "list", "--user", "eve"), f"whence: there is no user eve in the workspace {where[1]}\n"),
         (("explain", str(uuid.uuid4()), "-u", "eve"), f"whence: there is no user eve in the workspace {where[1]}\n"),
         (("memory", "list", "--agent", ""), "whence: agent: 1 to 256 characters\n"),

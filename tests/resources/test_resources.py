@@ -345,6 +345,15 @@ async def test_what_a_profile_refuses_is_left_out_and_counted(
         assert (failed.status, failed.reason) == ("failed", "the file holds nothing but what is kept out of memory")
 
 
+async def test_where_documents_have_no_cell_none_is_taken_in(
+    postgres: embedded.EmbeddedServer, data_dir: Path, workspace: Workspace
+) -> None:
+    documents = {"cells": {"session": {"episodic": "dominant"}}}
+    async with open_app(Settings(data_dir=data_dir, profiles={"documents": documents})) as app:
+        with pytest.raises(InvalidInput, match=r"profile documents.*persistent.*episodic"):
+            await app.resources.add(workspace.user("ann"), file_of(b"A rose"))
+
+
 def test_no_two_partitions_meet() -> None:
     pairs = [
         ("a", "b/c"),

@@ -100,10 +100,10 @@ CROSS JOIN LATERAL (
               AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
               AND o.tier <> 'persistent'
             UNION ALL
-            -- One at the most, by the index that keeps it one.
+            -- One at the most, by the index that keeps it one: whose it is must not lead to all that is theirs.
             SELECT * FROM whence.memories o
             WHERE m.conflict_key IS NULL AND o.body_hash = m.body_hash AND o.workspace_id = %(workspace_id)s
-              AND o.owner = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
+              AND o.owner || '' = m.owner AND o.agent = m.agent AND o.kind = 'semantic' AND o.conflict_key IS NULL
               AND o.tier = 'persistent' AND o.anchor = '' AND o.invalid_at IS NULL AND o.superseded_at IS NULL
               AND o.deleted_at IS NULL AND o.archived_at IS NULL
         ) o

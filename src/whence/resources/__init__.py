@@ -35,6 +35,7 @@ from whence.logs import tell_failure
 from whence.memory import MAX_PAGE_MEMORIES, Memory
 from whence.memory.own import check_limit, own_event
 from whence.memory.partitions import DEFAULT_PART, agent_of
+from whence.memory.profiles import check_cell
 from whence.memory.sanitise import sanitise
 from whence.memory.writing import Draft, draft, event_of, owner_of, refused
 from whence.resources.spool import Spool
@@ -121,6 +122,7 @@ class Resources:
             raise
 
     async def _add(self, principal: Principal, file: File, on_progress: Progress) -> tuple[Resource, bool]:
+        check_cell(DOCUMENTS, self._profile, "persistent", "episodic")
         owner = owner_of(principal, file.user_id, DOCUMENTS, self._profile)
         assert owner is not None
         check_user_id(owner)
