@@ -59,7 +59,7 @@ def _line(event: StoredEvent) -> Text:
     line = Text()
     line.append(f"{event.global_position:>8}  ", "bold")
     line.append(f"{event.occurred_at:%Y-%m-%d %H:%M:%S}  ", "dim")
-    line.append(f"{event.event_type:<16}  ", "cyan")
+    line.append(f"{event.event_type:<17}  ", "cyan")
     line.append(f"{shown(event.tool_name or event.agent_id or '-'):<20.20}  ")
     line.append(f"{shown(event.session_id):<20.20}  ")
     line.append(event.status or "-", STATUS_COLOURS.get(event.status or "", "green"))
