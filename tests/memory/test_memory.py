@@ -1038,6 +1038,12 @@ async def test_what_was_told_is_told_though_its_run_is_over_or_its_source_is_gon
     assert [error.field for error in wrong.errors] == ["derived_from"]
 
 
+async def test_a_speaker_is_named_without_what_the_profile_keeps_out(app: App, workspace: Workspace) -> None:
+    asked = note("it is so", agent="operations", world_id_context="w", speaker="bob@example.com")
+    with pytest.raises(InvalidInput, match="speaker: holds what the profile operations keeps out of memory: email"):
+        await app.memory.remember(workspace.user("ann"), asked)
+
+
 async def test_what_was_taken_out_of_two_facts_does_not_make_them_one(app: App, workspace: Workspace) -> None:
     ann, asked = workspace.user("ann"), Recall(query="Ann writes", agent="operations")
 
