@@ -1159,6 +1159,25 @@ class Runs(msgspec.Struct, frozen=True):
     runs: list[Run]
 
 
+class AgentProfile(msgspec.Struct, frozen=True):
+    """What an agent may remember, and by which rules, as they are in force."""
+
+    agent: str
+    profile: str
+    description: str
+    anchor: Literal["user", "workspace"]
+    cells: dict[Tier, dict[Kind, str]]
+    conflict: dict[Kind, str]
+    """Of the kinds that it has, as all that follows."""
+    promotion: dict[Kind, str]
+    retention: dict[Kind, str]
+    canon: Literal["none", "primary", "backstop"]
+    episodes: Tier
+    idle_days: int
+    sanitise: dict[str, str]
+    """What is done with each category of what must not be remembered."""
+
+
 class CanonRule(msgspec.Struct, frozen=True):
     rule_id: str
     body: str

@@ -74,6 +74,17 @@ def test_an_explanation_says_what_became_of_a_memory(where: tuple[str | Path, ..
     ]
 
 
+def test_what_an_agent_may_remember_is_shown(where: tuple[str | Path, ...]) -> None:
+    lines = dict(line.split(maxsplit=1) for line in whence("memory", "profile", "sdr", *where).stdout.splitlines())
+    assert lines["profile"].startswith("sdr: An agent that works for a whole workspace")
+    assert (
+        lines["semantic"] == "ends what it contradicts; outlives its session if corroborated; retention: until deleted"
+    )
+    assert (lines["canon"], lines["kept"]) == ("none", "email, phone")
+    answer = json.loads(whence("memory", "profile", "whoever", "--json", *where).stdout)
+    assert (answer["agent"], answer["profile"]) == ("whoever", "gateway")
+
+
 def test_what_cannot_be_remembered_says_why_in_one_line(where: tuple[str | Path, ...]) -> None:
     done = whence("remember", "something", *where)
     assert done.returncode == 1

@@ -36,6 +36,7 @@ COMMANDS = {
     ("POST", "/v1/runs/{run_id:uuid}/fail"): "run fail",
     ("GET", "/v1/agents/{agent:str}/runs"): "run list",
     ("GET", "/v1/agents/{agent:str}/episodes"): "run episodes",
+    ("GET", "/v1/agents/{agent:str}/profile"): "memory profile",
     ("POST", "/v1/workflows"): "workflow add",
     ("GET", "/v1/workflows"): "workflow list",
     ("DELETE", "/v1/workflows/{workflow_id:uuid}"): "workflow retire",

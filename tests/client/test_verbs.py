@@ -223,6 +223,13 @@ async def test_a_run_has_episodes_and_an_end(ann: Any) -> None:
     assert [item.memory_id for item in await ann.episodes("gateway", limit=5)] == [told.memory_id]
 
 
+async def test_what_an_agent_may_remember_is_told(ann: Any) -> None:
+    found = await ann.profile("sdr")
+    told = (type(found), found.profile, found.anchor, found.conflict["semantic"])
+    assert told == (wire.AgentProfile, "sdr", "workspace", "validity")
+    assert (await ann.profile("whoever")).profile == "gateway"
+
+
 async def test_a_session_is_listed_and_closed(ann: Any) -> None:
     await ann.remember("asked for a refund", agent="gateway", tier="session", kind="episodic", session_id="chat:1")
     [session] = (await ann.sessions(state="open")).sessions

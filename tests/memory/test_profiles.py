@@ -1,11 +1,12 @@
 """Profiles of an installation's own: what makes no sense is told when they are loaded, by profile and field."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from whence.errors import SetupError
 from whence.memory.profiles import Profiles
+from whence.memory.sanitise import Category
 
 CELLS = {"session": {"episodic": "dominant"}, "persistent": {"semantic": "permitted"}}
 SOUND: dict[str, Any] = {"cells": CELLS, "episodes": "session"}
@@ -108,3 +109,21 @@ def test_names_that_nothing_could_have_are_refused(name: str) -> None:
         Profiles({}, {name: "gateway"})
     with pytest.raises(SetupError, match=r"setting agents\.helpdesk: there is no profile lost"):
         Profiles({}, {"helpdesk": "lost"})
+
+
+@pytest.mark.parametrize("name", Profiles({}, {}).names)
+def test_what_is_in_force_says_what_the_profile_leaves_out(name: str) -> None:
+    profiles = Profiles({}, {"helper": name})
+    found, profile = profiles.in_force("helper"), profiles.named(name)
+    assert (found.agent, found.profile, found.anchor, found.episodes) == (
+        "helper",
+        name,
+        profile.anchor,
+        profile.episodes,
+    )
+    assert found.cells == profile.cells
+    kinds = {kind for cells in profile.cells.values() for kind in cells}
+    assert kinds == set(found.conflict) == set(found.promotion) == set(found.retention)
+    assert all(found.conflict[kind] == profile.conflict_of(kind) for kind in kinds)
+    assert {**found.sanitise, **profile.sanitise} == found.sanitise
+    assert set(found.sanitise) == set(get_args(Category))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 import typer
@@ -25,10 +25,13 @@ from whence.cli.terminal import (
 from whence.db import Scope
 from whence.errors import NotFound
 from whence.memory import MAX_HISTORY, MAX_PAGE_MEMORIES
+from whence.memory.own import check_names
 from whence.memory.profiles import DEFAULT_PROFILE
 from whence.memory.rebuild import MemoryReport, rebuild
+from whence.memory.sanitise import Rule
 from whence.memory.writing import DEFAULT_CONFIDENCE, DEFAULT_IMPORTANCE
 from whence.wire import (
+    AgentProfile,
     Explanation,
     Fact,
     Kind,
@@ -307,6 +310,49 @@ async def history(
     print_memories(found.memories)
     if found.next is not None:
         print_plain(f"more: --after {found.next}")
+
+
+@command(memories, "profile")
+async def profile(
+    call: InWorkspace, agent: Annotated[str, typer.Argument(metavar="AGENT", help="Whose memory it is.")]
+) -> None:
+    """What an agent may remember, and by which rules."""
+    check_names(agent=agent)
+    found = call.app.memory.profiles.in_force(agent)
+    if call.as_json:
+        print_json(found)
+        return
+    cells = ", ".join(f"{tier}/{kind}" for tier, kinds in found.cells.items() for kind in kinds)
+    done: dict[Rule, list[str]] = {
+        rule: [name.replace("_", " ") for name, by in found.sanitise.items() if by == rule] for rule in _DONE
+    }
+    print_fields(
+        ("profile", f"{found.profile}{f': {found.description}' if found.description else ''}"),
+        ("hangs on", f"the {found.anchor}"),
+        ("memory", cells),
+        *((f"{kind}", _by_rule(found, kind)) for kind in found.conflict),
+        ("canon", found.canon),
+        ("episodes", f"in the {found.episodes} tier"),
+        ("sessions", f"end after {found.idle_days:,} idle days"),
+        *((_DONE[rule], ", ".join(names)) for rule, names in done.items() if names),
+    )
+
+
+_DONE: Final[dict[Rule, str]] = {"replace": "replaced", "refuse": "refused", "keep": "kept"}
+_CONFLICT: Final = {
+    "accumulate": "accumulates",
+    "validity": "ends what it contradicts",
+    "supersede": "supersedes what has its key",
+}
+_OUTLIVES: Final = {
+    "none": "",
+    "patterns": "; leaves routines",
+    "corroborated": "; outlives its session if corroborated",
+}
+
+
+def _by_rule(found: AgentProfile, kind: Kind) -> str:
+    return f"{_CONFLICT[found.conflict[kind]]}{_OUTLIVES[found.promotion[kind]]}; retention: {found.retention[kind]}"
 
 
 @command(memories, "retention")

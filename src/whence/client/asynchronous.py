@@ -74,6 +74,7 @@ from whence.wire import (
     Action,
     ActionPage,
     Added,
+    AgentProfile,
     AppendAnswer,
     Assembled,
     Atlas,
@@ -463,6 +464,10 @@ class AsyncWhence:
     async def episodes(self, agent: str, limit: int | None = None) -> list[StoredMemory]:
         """The last episodes of an agent, the newest first."""
         return (await self._send(read(at("/v1/agents/{}/episodes", agent), Episodes, {"limit": limit}))).memories
+
+    async def profile(self, agent: str) -> AgentProfile:
+        """What an agent may remember, and by which rules."""
+        return await self._send(read(at("/v1/agents/{}/profile", agent), AgentProfile))
 
     # Workflows
 

@@ -74,6 +74,7 @@ from whence.wire import (
     Action,
     ActionPage,
     Added,
+    AgentProfile,
     AppendAnswer,
     Assembled,
     Atlas,
@@ -455,6 +456,10 @@ class Whence:
     def episodes(self, agent: str, limit: int | None = None) -> list[StoredMemory]:
         """The last episodes of an agent, the newest first."""
         return (self._send(read(at("/v1/agents/{}/episodes", agent), Episodes, {"limit": limit}))).memories
+
+    def profile(self, agent: str) -> AgentProfile:
+        """What an agent may remember, and by which rules."""
+        return self._send(read(at("/v1/agents/{}/profile", agent), AgentProfile))
 
     # Workflows
 

@@ -63,6 +63,7 @@ ROUTES = (
     memories.fail_run,
     memories.list_runs,
     memories.list_episodes,
+    memories.agent_profile,
     memories.list_rules,
     memories.set_rule,
     memories.drop_rule,

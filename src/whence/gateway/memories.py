@@ -16,8 +16,10 @@ from whence.gateway.problems import field_error
 from whence.identity import Principal
 from whence.ledger.events import MAX_POSITION
 from whence.memory import MAX_BATCH_MEMORIES, MAX_HISTORY, MAX_PAGE_MEMORIES
+from whence.memory.own import check_names
 from whence.memory.runs import DEFAULT_EPISODES
 from whence.wire import (
+    AgentProfile,
     AwareTime,
     Canon,
     Episodes,
@@ -220,6 +222,12 @@ async def list_episodes(
     request: Caller, app: TheApp, agent: FromPath[str], limit: PageSize = DEFAULT_EPISODES
 ) -> Episodes:
     return Episodes(await app.runs.episodes(request.user.scope, agent, limit))
+
+
+@get("/v1/agents/{agent:str}/profile", summary="What an agent may remember, and by which rules")
+async def agent_profile(request: Caller, app: TheApp, agent: FromPath[str]) -> AgentProfile:
+    check_names(agent=agent)
+    return app.memory.profiles.in_force(agent)
 
 
 @get("/v1/canon/{world_id:str}", summary="The rules of a world")

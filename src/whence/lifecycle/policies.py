@@ -8,11 +8,10 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 
 from whence.errors import SetupError
-from whence.memory.profiles import Profiles
+from whence.memory.profiles import DEFAULT_CLASS, Profiles
 from whence.wire import Disposal, Entity, Kind, MemoryEntity, Timer
 
 MAX_DAYS = 36_500
-DEFAULT_CLASS: Final = "default"
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 Days = Annotated[int, msgspec.Meta(ge=0, le=MAX_DAYS)]

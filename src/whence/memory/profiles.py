@@ -11,12 +11,15 @@ import msgspec
 from whence.errors import FieldError, InvalidInput, SetupError
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, text_problem
 from whence.memory.sanitise import Category, Rule
-from whence.wire import Kind, Tier
+from whence.wire import AgentProfile, Kind, Tier
 
 Conflict = Literal["accumulate", "validity", "supersede"]
 
 DEFAULT_PROFILE: Final = "gateway"
 """The profile of an agent that neither the settings nor a profile's own name give another."""
+
+DEFAULT_CLASS: Final = "default"
+"""Of retention, where a profile does not say."""
 
 _CONFLICTS: Final[dict[Kind, Conflict]] = {
     "episodic": "accumulate",
@@ -75,6 +78,25 @@ class Profiles:
         """By the settings; else an agent that is called like a profile has that one."""
         name = self._agents.get(agent) or (agent if agent in self._profiles else DEFAULT_PROFILE)
         return name, self._profiles[name]
+
+    def in_force(self, agent: str) -> AgentProfile:
+        """With what is so where the profile does not say."""
+        name, profile = self.of(agent)
+        kinds: list[Kind] = [kind for kind in _CONFLICTS if any(kind in cells for cells in profile.cells.values())]
+        return AgentProfile(
+            agent=agent,
+            profile=name,
+            description=profile.description,
+            anchor=profile.anchor,
+            cells={tier: dict(profile.cells[tier]) for tier in get_args(Tier) if tier in profile.cells},
+            conflict={kind: profile.conflict_of(kind) for kind in kinds},
+            promotion={kind: profile.promotion.get(kind, "none") for kind in kinds},
+            retention={kind: profile.retention.get(kind, DEFAULT_CLASS) for kind in kinds},
+            canon=profile.canon,
+            episodes=profile.episodes,
+            idle_days=profile.idle_days,
+            sanitise={category: profile.sanitise.get(category, "replace") for category in get_args(Category)},
+        )
 
 
 def check_cell(name: str, profile: Profile, tier: Tier, kind: Kind) -> None:
