@@ -93,9 +93,9 @@ _TOKENS = (
     _token("fm1_ fm2_ fo1_", r"(?:fm[12]_[A-Za-z0-9+/=_-]{60,2000}|fo1_[\w-]{43})"),  # Fly
     _token("sl.", r"sl\.(?:u\.)?[\w-]{100,1500}"),  # Dropbox
     _token("sk_ fc- jina_", r"(?:sk_[0-9a-f]{48}|fc-[0-9a-f]{32}|jina_[\w-]{60})"),  # ElevenLabs, Firecrawl, Jina
-    _token(
-        "pa- tgp_v1_ re_", r"(?:pa-[\w-]{43}|tgp_v1_[\w-]{43}|re_[A-Za-z0-9]{8}_[A-Za-z0-9]{24})"
-    ),  # Voyage, Together, Resend
+    # Voyage, whose mark begins addresses of pages too, and those have small letters alone.
+    _token("pa-", r"pa-(?=[\w-]{0,42}[A-Z])(?=[\w-]{0,42}[a-z])[\w-]{43}"),
+    _token("tgp_v1_ re_", r"(?:tgp_v1_[\w-]{43}|re_[A-Za-z0-9]{8}_[A-Za-z0-9]{24})"),  # Together, Resend
     _token("rnd_ napi_ pul- bkua_", r"(?:rnd_[A-Za-z0-9]{28,40}|napi_[a-z0-9]{64}|(?:pul-|bkua_)[0-9a-f]{40})"),
     _token("ops_eyJ", r"ops_eyJ[\w-]{100,4000}"),  # 1Password
     _token("1//0", r"1//0[\w-]{60,200}"),  # Google
