@@ -407,6 +407,10 @@ def test_a_class_that_a_profile_and_the_policies_do_not_share_is_refused_by_name
         SetupError, match=r"retention\.memory\.secret: nothing is of this class; .*: decay-exempt, default,"
     ):
         own.check(profiles("default"))
+    with pytest.raises(
+        SetupError, match=r"retention\.scoped_memory\.items: nothing is of this class; .*: decay-exempt, default, epi"
+    ):
+        Policies({"scoped_memory": {"items": {}}}).check(profiles("default"))
     with pytest.raises(SetupError, match=r"retention\.conversation\.secret: .* something is of: default$"):
         Policies({"conversation": {"secret": {}}}).check(profiles("default"))
 

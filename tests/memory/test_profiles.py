@@ -60,6 +60,15 @@ def test_a_sound_profile_is_loaded(given: dict[str, Any]) -> None:
         ({**SOUND, "promotion": {"episodic": "corroborated"}}, "promotion.episodic", "none is corroborated"),
         ({**SOUND, "promotion": {"episodic": "patterns"}}, "promotion.episodic", "no persistent/procedural cell"),
         (
+            {
+                "cells": {"session": {"episodic": "dominant"}, "persistent": {"procedural": "dominant"}},
+                "promotion": {"episodic": "patterns"},
+                "conflict": {"procedural": "accumulate"},
+            },
+            "promotion.episodic",
+            "here procedures accumulate",
+        ),
+        (
             {"cells": {"session": {"semantic": "dominant"}}, "promotion": {"semantic": "corroborated"}},
             "promotion.semantic",
             "no persistent/semantic cell for what outlives its session",
@@ -83,6 +92,12 @@ def test_episodes_go_to_the_most_durable_tier_that_has_any(tiers: list[str]) -> 
     cells = {tier: {"episodic": "dominant"} for tier in tiers}
     profile = Profiles({"support": {"cells": {"persistent": {"semantic": "permitted"}, **cells}}}, {}).named("support")
     assert profile.episodes == ("persistent" if "persistent" in tiers else "session")
+
+
+def test_a_grid_without_episodes_has_no_tier_for_them() -> None:
+    profiles = Profiles({"facts": FACTS_ONLY}, {})
+    assert profiles.in_force("facts").episodes is profiles.in_force("store").episodes is None
+    assert profiles.in_force("operations").episodes == "session"
 
 
 def test_an_unknown_or_missing_field_is_told_with_its_profile() -> None:

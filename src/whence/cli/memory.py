@@ -332,7 +332,7 @@ async def profile(
         ("memory", cells),
         *((f"{kind}", _by_rule(found, kind)) for kind in found.conflict),
         ("canon", found.canon),
-        ("episodes", f"in the {found.episodes} tier"),
+        ("episodes", f"in the {found.episodes} tier" if found.episodes else "none"),
         ("sessions", f"end after {found.idle_days:,} idle days"),
         *((_DONE[rule], ", ".join(names)) for rule, names in done.items() if names),
     )

@@ -50,23 +50,26 @@ class Policies:
 
     def check(self, profiles: Profiles) -> None:
         """Raises SetupError where profiles and policies miss each other: a class may have any name that both know."""
-        named = {DEFAULT_CLASS}
+        named: dict[str, set[str]] = {entity: {DEFAULT_CLASS} for entity in get_args(Entity)}
         for profile in profiles.names:
             cells = profiles.named(profile).cells
             for kind, name in profiles.named(profile).retention.items():
-                named.add(name)
+                tiers = {tier for tier, kinds in cells.items() if kind in kinds}
+                persists = "persistent" in tiers
+                if persists:
+                    named["memory"].add(name)
+                if tiers - {"persistent"}:
+                    named["scoped_memory"].add(name)
                 # That of sessions may have no policy of its own; what persists would be lost by another's.
-                persists = kind in cells.get("persistent", {})
                 entities = ("memory",) if persists else get_args(MemoryEntity)
                 known = {name for entity, name in self._policies if entity in entities}
                 if name not in known:
                     where = f"setting profiles.{profile}.retention.{kind}"
                     raise SetupError(f"{where}: there is no policy for the class {name}; known: {_listed(known)}")
         for entity, name in sorted(self._own):
-            meant = named if entity in get_args(MemoryEntity) else {DEFAULT_CLASS}
-            if name not in meant:
-                where = f"setting retention.{entity}.{name}"
-                raise SetupError(f"{where}: nothing is of this class; classes that something is of: {_listed(meant)}")
+            if name not in named[entity]:
+                where, meant = f"setting retention.{entity}.{name}", _listed(named[entity])
+                raise SetupError(f"{where}: nothing is of this class; classes that something is of: {meant}")
 
     def of(self, entity: Entity, content_class: str) -> Policy:
         """Of the class, else of what has none of its own."""

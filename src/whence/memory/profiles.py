@@ -44,7 +44,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """The class of the retention policy that a row falls under."""
     canon: Literal["none", "primary", "backstop"] = "none"
     """Whether there are rules that memory must not restate, and whether the guard is the first defence or the last."""
-    episodes: Tier = "persistent"
+    episodes: Tier | None = None
     """Where the episodes of a run go; where a profile does not say, to the most durable tier that has any."""
     idle_days: int = 30
     """After so many days without activity a session ends."""
@@ -116,7 +116,7 @@ def _read(name: str, given: Any) -> Profile:
         raise SetupError(_misfit(name, given, error)) from None
     if "episodes" not in given:
         durable = [tier for tier in reversed(get_args(Tier)) if "episodic" in profile.cells.get(tier, {})]
-        profile = msgspec.structs.replace(profile, episodes=next(iter(durable), profile.episodes))
+        profile = msgspec.structs.replace(profile, episodes=next(iter(durable), None))
     wrong = [f"setting profiles.{name}.{field}: {message}" for field, message in _problems(profile, given)]
     if wrong:
         raise SetupError("; ".join(wrong))
@@ -136,6 +136,8 @@ def _misfit(name: str, given: Mapping[str, Any], error: msgspec.ValidationError)
 
 def _misplaced(place: str, value: Any, kind: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Names and values that are none of those that there are, with these."""
+    if type(None) in get_args(kind):
+        kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             yield place, get_args(kind)
@@ -193,6 +195,8 @@ def _rule_problems(profile: Profile) -> Iterator[tuple[str, str]]:
         becomes = {"patterns": "procedural", "corroborated": kind}.get(promotion)
         if becomes is not None and becomes not in profile.cells.get("persistent", {}):
             yield f"promotion.{kind}", f"the grid has no persistent/{becomes} cell for what outlives its session"
+        if promotion == "patterns" and profile.conflict_of("procedural") == "accumulate":
+            yield f"promotion.{kind}", "a pattern takes the place of the one before it, and here procedures accumulate"
     for kind, retention in profile.retention.items():
         if not retention.strip():
             yield f"retention.{kind}", "must not be blank"

@@ -72,7 +72,8 @@ class Runs:
         _, profile = self._profiles.of(run.agent)
         request = Remember(
             agent=run.agent,
-            tier=profile.episodes,
+            # Without a tier for them there is no such cell, and it is refused.
+            tier=profile.episodes or "persistent",
             kind="episodic",
             text=text,
             run_id=run_id,
