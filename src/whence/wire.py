@@ -718,8 +718,8 @@ class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
     is_own: bool = False
     """Whether it comes from this memory itself, and makes nobody surer."""
     origin: UUID | None = None
-    """Of a recall or an event that told something: the memory that says the same which it found or told, where the
-    caller may see it. Of several sources with one origin, one makes others surer."""
+    """Of a recall or an event that told something: the memory that says the same which it found or told; of a memory, the
+    one from which alone it has what it says. Only where the caller may see it. Of several sources with one origin, one makes others surer."""
 
 
 class MemoryRecall(msgspec.Struct, frozen=True):
@@ -1172,7 +1172,8 @@ class AgentProfile(msgspec.Struct, frozen=True):
     promotion: dict[Kind, str]
     retention: dict[Kind, str]
     canon: Literal["none", "primary", "backstop"]
-    episodes: Tier
+    episodes: Tier | None
+    """Where the episodes of a run go; null where it has no episodic memory."""
     idle_days: int
     sanitise: dict[str, str]
     """What is done with each category of what must not be remembered."""

@@ -1,5 +1,6 @@
 """The guard: semantic memory does not repeat the rules of its world, whichever way it comes in."""
 
+import json
 import random
 import unicodedata
 from itertools import permutations
@@ -14,6 +15,7 @@ from conftest import Workspace
 from whence.app import App
 from whence.db.embedded import SUPERUSER, EmbeddedServer
 from whence.errors import InvalidInput, NotFound, RepeatsCanon
+from whence.ledger import Filter
 from whence.memory.rebuild import rebuild
 from whence.wire import Fact, Kind, Recall, Remember
 
@@ -343,3 +345,11 @@ async def test_what_an_older_guard_let_pass_is_left_out_and_keeps_nobody_from_be
     assert {memory.memory_id for memory in kept} == {other.memory_id for other in others}
     again = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
     assert (again.refused, again.equal) == (1, True)
+    page = await app.ledger.page(workspace.admin.scope, 0, 10, Filter(event_type="system.memory_left_out"))
+    [told] = page.events
+    assert json.loads(await app.ledger.payload(workspace.admin.scope, told.event_id)) == {
+        "memory": {"effect": "leave_out", "event_id": str(told.event_id), "count": 1},
+        "left_out": [str(passed.event_id)],
+    }
+    with pytest.raises(NotFound):
+        await app.ledger.get(ann.scope, told.event_id)

@@ -25,7 +25,7 @@ from whence.ledger.payloads import canonical
 from whence.memory import _SQL, MAX_HISTORY, PART_MEMORIES, explaining
 from whence.memory.profiles import Profiles
 from whence.memory.rebuild import rebuild
-from whence.memory.writing import MAX_EMBEDDING_COMPONENTS, Document, unit_given, units_given
+from whence.memory.writing import MAX_EMBEDDING_COMPONENTS, Document, keys_between, unit_given, units_given
 from whence.wire import Fact, Feedback, Kind, Recall, RecallFilters, Remember, Remembered, StoredMemory
 
 
@@ -97,16 +97,30 @@ async def test_a_procedure_is_shown_with_what_it_is_for(app: App, workspace: Wor
     assert (await app.memory.get(ann.scope, spelt.memory_id)).key == "brew tea"
 
 
+@pytest.mark.parametrize("asked", ["all", "a subject", "a run"])
 @pytest.mark.parametrize("who", ["ann", None])
 async def test_a_page_is_read_by_the_index_and_not_by_looking_at_all(
-    app: App, workspace: Workspace, who: str | None
+    app: App, workspace: Workspace, who: str | None, asked: str
 ) -> None:
     """Before anybody has analysed the table, when the planner knows least."""
+    ann = workspace.user("ann")
+    run = (await app.runs.start(ann, "gateway", "one")).run_id
     for start in range(0, 600, 100):
-        notes = [note(f"note {number}", embedding=(1.0, 0.0)) for number in range(start, start + 100)]
-        await app.memory.remember_all(workspace.user("ann"), notes)
+        notes = [
+            note(f"note {number}", embedding=(1.0, 0.0), fact=Fact(f"thing {number}", "is", "here"))
+            for number in range(start, start + 100)
+        ]
+        notes[0] = msgspec.structs.replace(notes[0], run_id=run)
+        await app.memory.remember_all(ann, notes)
     scope = Scope(workspace.workspace_id, who)
-    name = "memories_held" if who is None else "memories_held_by_user"
+    if asked == "all":
+        name, more = "memories_held" if who is None else "memories_held_by_user", {}
+    elif asked == "a subject":
+        name = "facts_held" if who is None else "facts_held_by_user"
+        first, last = keys_between("Thing 7", None)
+        more = {"subject": "Thing 7", "subject_key": "thing 7", "from_key": first, "to_key": last}
+    else:
+        name, more = "memories_held_of_run", {"run_id": run}
     unasked = ("agent", "tiers", "kinds", "session_id", "sessions", "beginnings", "run_id", "known_at")
     facts = ("subject", "subject_key", "predicate", "predicate_key")
     filters = ("speaker", "role", "world", "since", "until")
@@ -117,6 +131,7 @@ async def test_a_page_is_read_by_the_index_and_not_by_looking_at_all(
         "before": 1 << 62,
         "limit": 5,
     }
+    values |= more
     async with app.database.transaction(scope) as tx:
         [[plan]] = await (await tx.execute(b"EXPLAIN (ANALYZE, FORMAT JSON) " + _SQL[name], values)).fetchall()
     assert most_rows(plan[0]["Plan"]) <= 10, plan
@@ -568,6 +583,21 @@ async def test_a_sender_that_sends_again_is_told_what_became_of_it(app: App, wor
     assert [item.errors[0].field if item.errors else None for item in items] == [None, "memory_id", None]
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [b"[1]", b'"x"', b"5", b'{"memory":"x"}', b'{"memory":{"sources":[1]}}', b'{"memory":{"sources":[]}}', None],
+)
+async def test_an_id_of_an_event_that_told_no_memory_is_taken(
+    app: App, workspace: Workspace, payload: bytes | None
+) -> None:
+    ann, sent = workspace.user("ann"), event(**({} if payload is None else {"payload": msgspec.Raw(payload)}))
+    [outcome] = await app.ledger.append(ann, [sent])
+    assert outcome.status == "accepted"
+    items = await app.memory.remember_all(ann, [note("one"), note("two", memory_id=sent.event_id), note("three")])
+    assert [item.errors[0].field if item.errors else None for item in items] == [None, "memory_id", None]
+    assert {kept.text for kept in await current(app, workspace)} == {"one", "three"}
+
+
 async def test_what_is_sent_again_with_another_embedding_is_something_else(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     said = note("given", memory_id=uuid.uuid4(), embedding=(3.0, 4.0))
@@ -664,6 +694,40 @@ async def test_facts_that_accumulate_are_found_by_what_they_are_about(
         for asked, count in (({"subject": "ann"}, 2), ({"predicate": "LIKES"}, 3), ({"subject": "A_n"}, 0)):
             assert len((await app.memory.page(scope, Recall(**asked))).memories) == count
     assert len((await app.recaller.recall(ann, Recall(subject="Ann", predicate="likes"))).hits) == 2
+    assert (await app.memory.page(workspace.user("bob").scope, Recall(subject="ann"))).memories == []
+
+
+async def test_facts_are_found_by_what_they_are_about_in_every_world_and_page_by_page(
+    app: App, workspace: Workspace
+) -> None:
+    ann, bob = workspace.user("ann"), workspace.user("bob")
+    said = [
+        ("Ann", "lives in", "Rome", {}),
+        ("Ann", "lives in", "Oslo", {"world_id_context": "w1"}),
+        ("ANN ", "Likes", "tea", {"subject_id": "carl"}),
+        ("Ann B", "likes", "tea", {}),
+        ("An", "n lives in", "Bern", {}),
+    ]
+    for who, predicate, what, more in said:
+        await app.memory.remember(ann, note(f"{who} {predicate} {what}", fact=Fact(who, predicate, what), **more))
+    await app.memory.remember(bob, note("bob says", fact=Fact("Ann", "likes", "cake")))
+    of_ann = {"Ann lives in Rome", "Ann lives in Oslo", "ANN  Likes tea"}
+    for scope, asked, texts in (
+        (ann.scope, {"subject": "ann"}, of_ann),
+        (workspace.admin.scope, {"subject": "ann"}, {*of_ann, "bob says"}),
+        (ann.scope, {"subject": "ann", "predicate": "LIKES"}, {"ANN  Likes tea"}),
+        (ann.scope, {"subject": "ann", "predicate": "like"}, set()),
+        (bob.scope, {"subject": "Ann"}, {"bob says"}),
+        (ann.scope, {"subject": "ann b"}, {"Ann B likes tea"}),
+    ):
+        found, before = list[StoredMemory](), None
+        while True:
+            page = await app.memory.page(scope, Recall(**asked), before, 2)
+            found, before = [*found, *page.memories], page.next
+            if before is None:
+                break
+        assert {memory.text for memory in found} == texts
+        assert [memory.position for memory in found] == sorted({m.position for m in found}, reverse=True)
 
 
 async def test_only_facts_are_found_by_subject_and_predicate(app: App, workspace: Workspace) -> None:
@@ -1239,6 +1303,26 @@ async def test_what_a_fact_took_the_place_of_stays_so_whatever_is_learnt_later(a
     assert await superseded(after) == []
     assert await superseded(between) == [bern.memory_id]
     assert await superseded(bonn) == [oslo.memory_id]
+
+
+async def test_what_a_fact_took_the_place_of_is_told_though_another_was_forgotten_before(
+    app: App, workspace: Workspace
+) -> None:
+    """What was forgotten by then ended nothing that came after it, and what it had ended was over."""
+    ann = workspace.user("ann")
+
+    async def told(where: str, number: int) -> Remembered:
+        done = await app.memory.remember(ann, lives(where, valid_at=day(number)))
+        assert (await app.memory.explain(ann.scope, done.memory_id)).superseded == list(done.superseded)
+        return done
+
+    oslo = await told("Oslo", 3)
+    await app.memory.forget(ann, oslo.memory_id)
+    rome = await told("Rome", 2)
+    bern = await told("Bern", 4)
+    assert bern.superseded == (rome.memory_id,)
+    await app.memory.forget(ann, bern.memory_id)
+    assert (await told("Nice", 5)).superseded == ()
 
 
 async def test_the_lineage_of_a_memory_leads_to_what_it_came_from(app: App, workspace: Workspace) -> None:

@@ -43,7 +43,14 @@ async def lived(app: App, workspace: Workspace, seed: int, steps: int = 60) -> N
         place = dice.choice(["Rome", "Oslo", "Bern"])
         valid_at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=dice.randrange(50))
         try:
-            match dice.randrange(11):
+            match dice.randrange(12):
+                case 11:
+                    run = dice.choice(runs) if runs and dice.random() < 0.5 else None
+                    request = Remember(
+                        agent=agent, tier=dice.choice(["session", "persistent"]), kind="semantic",
+                        text=f"note {dice.randrange(3)}", run_id=run, session_id=f"s{dice.randrange(2)}",
+                    )  # fmt: skip
+                    known.append((await app.memory.remember(who, request)).memory_id)
                 case 10:
                     await kept(app, who, agent, dice)
                 case 0 | 1:

@@ -4,6 +4,7 @@ import uuid
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from psycopg import Connection
 
 from conftest import Workspace
@@ -11,7 +12,7 @@ from whence.app import App
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
 from whence.memory import MAX_EPISODES, WARNED_EPISODES
 from whence.memory.rebuild import rebuild
-from whence.wire import Fact, Remember
+from whence.wire import Fact, Recall, Remember
 
 
 async def test_a_run_is_started_told_of_and_ended(app: App, workspace: Workspace) -> None:
@@ -156,6 +157,41 @@ async def test_a_fact_says_which_run_taught_it_and_is_no_episode_of_it(
     assert owner.execute("SELECT episodes FROM whence.memory_counts").fetchall() == [(1,)]
     report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
     assert report.equal
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_what_a_run_has_taught_is_the_same_as_what_somebody_told(
+    app: App, workspace: Workspace, together: bool
+) -> None:
+    """Whichever came first, one by one and in a batch; a replay applies them in batches."""
+    ann, run = workspace.user("ann"), await app.runs.start(workspace.user("ann"), "gateway", "one")
+    tea = Remember(agent="gateway", tier="persistent", kind="semantic", text="Ann likes tea")
+    brew = replace(tea, kind="procedural", text="boil, then wait")
+    said = [replace(tea, run_id=run.run_id), tea, brew, replace(brew, run_id=run.run_id)]
+    items = [app.memory.remember_all(ann, batch) for batch in ([said] if together else [[each] for each in said])]
+    done = [one.remembered for batch in items for one in await batch]
+    assert [each and each.status for each in done] == ["stored", "reinforced"] * 2
+    first, _, third, _ = [await app.memory.get(ann.scope, each.memory_id) for each in done if each is not None]
+    assert (first.run_id, third.run_id, first.told_count, third.told_count) == (run.run_id, None, 2, 2)
+    report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert report.differing == ()
+
+
+async def test_what_a_run_has_taught_is_listed_by_run(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    runs = [await app.runs.start(ann, "gateway", "one") for _ in range(2)]
+    for number, run in enumerate([*runs, runs[0]]):
+        await app.runs.add_episode(ann, run.run_id, f"step {number}")
+    for scope, run, texts in (
+        (ann.scope, runs[0], ["step 2", "step 0"]),
+        (workspace.admin.scope, runs[1], ["step 1"]),
+        (workspace.user("bob").scope, runs[0], []),
+    ):
+        page = await app.memory.page(scope, Recall(), run_id=run.run_id)
+        assert [memory.text for memory in page.memories] == texts
+    first = await app.memory.page(ann.scope, Recall(), limit=1, run_id=runs[0].run_id)
+    rest = await app.memory.page(ann.scope, Recall(), first.next, run_id=runs[0].run_id)
+    assert [memory.text for memory in (*first.memories, *rest.memories)] == ["step 2", "step 0"]
 
 
 async def test_an_administrator_runs_an_agent_for_somebody(app: App, workspace: Workspace) -> None:

@@ -437,6 +437,12 @@ END $$;
 
 ALTER FUNCTION whence.effect_fork_conversation(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
 
+CREATE FUNCTION whence.effect_leave_out(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    AS $$ SELECT '{}'::jsonb; $$;
+
+ALTER FUNCTION whence.effect_leave_out(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) OWNER TO whence_owner;
+
 CREATE FUNCTION whence.effect_locate_chunks(in_workspace text, at_position bigint, at timestamp with time zone, document jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -1141,15 +1147,15 @@ BEGIN
         SELECT r.*, start + r.place AS at_position, coalesce(r.recorded_at, in_recorded_at) AS at,
             whence.teller_of(r.sources, r.confidence) AS teller
         FROM jsonb_populate_recordset(NULL::whence.remembered, documents) r
-        WHERE r.effect = 'remember' AND r.conflict_key IS NULL AND r.run_id IS NULL
+        WHERE r.effect = 'remember' AND r.conflict_key IS NULL AND (r.run_id IS NULL OR r.kind <> 'episodic')
     ), stored AS (
         INSERT INTO whence.memories (
             workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
-            interaction_id, world_id_context, body, body_hash, fact_subject, fact_predicate, fact_object, confidence,
+            interaction_id, run_id, world_id_context, body, body_hash, fact_subject, fact_predicate, fact_object, confidence,
             importance, valid_at, recorded_at, sanitised, speaker, role, teller
         )
         SELECT in_workspace, event_id, at_position, user_id, subject_id, said_by, agent, profile, tier, kind, session_id,
-            interaction_id, world_id_context, body, decode(body_hash, 'hex'), fact_subject, fact_predicate, fact_object,
+            interaction_id, run_id, world_id_context, body, decode(body_hash, 'hex'), fact_subject, fact_predicate, fact_object,
             confidence, importance, coalesce(valid_at, at), at, sanitised, speaker, role, teller
         FROM given
         ON CONFLICT (workspace_id, owner, agent, tier, anchor, kind, body_hash)
@@ -2036,7 +2042,7 @@ END) STORED NOT NULL,
     world_id_context text,
     body text NOT NULL,
     body_hash bytea NOT NULL,
-    conflict_key text,
+    conflict_key text COLLATE pg_catalog."C",
     fact_subject text,
     fact_predicate text,
     fact_object text,
@@ -2874,9 +2880,13 @@ CREATE INDEX memories_by_age ON whence.memories USING btree (profile, kind, work
 
 CREATE INDEX memories_by_key ON whence.memories USING btree (conflict_key, workspace_id, owner, agent, valid_at) WHERE (conflict_key IS NOT NULL);
 
+CREATE INDEX memories_by_run ON whence.memories USING btree (run_id, workspace_id, "position") WHERE (run_id IS NOT NULL);
+
 CREATE INDEX memories_by_session ON whence.memories USING btree (session_id, workspace_id, "position") WHERE (session_id IS NOT NULL);
 
 CREATE INDEX memories_ended ON whence.memories USING btree (GREATEST(invalid_at, invalidated_at, recorded_at), workspace_id) WHERE ((invalid_at IS NOT NULL) AND (tier = 'persistent'::text) AND (deleted_at IS NULL));
+
+CREATE INDEX memories_facts_without_key ON whence.memories USING btree (owner, workspace_id, "position") WHERE ((fact_subject IS NOT NULL) AND (conflict_key IS NULL));
 
 CREATE INDEX memories_in_order ON whence.memories USING btree (owner, workspace_id, "position");
 

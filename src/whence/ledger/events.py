@@ -50,6 +50,7 @@ OWN_TYPES = frozenset(
         "resource.deleted",
         "session.closed",
         "system.action_recorded",
+        "system.memory_left_out",
         "system.retention_applied",
         "system.subject_erased",
     }

@@ -49,6 +49,7 @@ from whence.memory.writing import (
     check_name,
     draft,
     event_of,
+    keys_between,
     normal,
     owner_in,
     refused,
@@ -134,7 +135,7 @@ class Memory:
     ) -> None:
         self._database = database
         self._ledger = ledger
-        self._clock = clock
+        self.clock = clock
         self.embedder = embedder
         self._own = Own(ledger, clock, profiles)
         self.profiles = profiles
@@ -268,7 +269,7 @@ class Memory:
         if drafted is None or drafted.request.memory_id is None:
             return RememberedItem(errors=wrong.errors)
         sources = dict.fromkeys(drafted.request.derived_from, False)
-        again = event_of(drafted, Vector(GIVEN_EMBEDDER, np.zeros(1)), sources, self._clock())
+        again = event_of(drafted, Vector(GIVEN_EMBEDDER, np.zeros(1)), sources, self.clock())
         item = await self._told_before(principal, drafted, again.payload)
         return item if item.remembered is not None else RememberedItem(errors=wrong.errors)
 
@@ -277,16 +278,17 @@ class Memory:
         other = RememberedItem(
             errors=(FieldError("memory_id", "an event with this id was stored earlier with other content"),)
         )
-        try:
-            stored = told_in(await self._ledger.payload(principal.scope, drafted.event_id))
-        except (NotFound, KeyError):
-            return other
-        if stored != told_in(payload):
-            return other
         values = principal.scope.values(event_id=drafted.event_id)
         async with self._database.transaction(principal.scope) as tx:
             row = await (await tx.execute(_SQL["told_by"], values)).fetchone()
+        # An event that told no memory has no such payload.
         if row is None:
+            return other
+        try:
+            stored = told_in(await self._ledger.payload(principal.scope, drafted.event_id))
+        except NotFound:
+            return other
+        if stored != told_in(payload):
             return other
         memory_id, position = row
         status = "stored" if memory_id == drafted.event_id else "reinforced"
@@ -304,7 +306,7 @@ class Memory:
                 sources = dict(await (await tx.execute(_SQL["known_sources"], values, binary=True)).fetchall())
                 rows = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchall()
                 runs = {row[0]: Run(*row) for row in rows}  # pyright: ignore[reportCallIssue]
-        return _Look(self._clock(), sources, runs)
+        return _Look(self.clock(), sources, runs)
 
     async def _with_origins(
         self, scope: Scope, drafts: list[Draft], events: list[OwnEvent], look: _Look
@@ -425,7 +427,13 @@ class Memory:
         values = scope.values(
             **self._wanted(asked), run_id=run_id, before=MAX_POSITION if before is None else before, limit=limit
         )
-        held = "memories_held" if scope.user_id is None else "memories_held_by_user"
+        if run_id is not None:
+            held = "memories_held_of_run"
+        elif asked.subject is not None:
+            held = "facts_held" if scope.user_id is None else "facts_held_by_user"
+            values["from_key"], values["to_key"] = keys_between(asked.subject, asked.predicate)
+        else:
+            held = "memories_held" if scope.user_id is None else "memories_held_by_user"
         rows = await (await tx.execute(_SQL[held], values, binary=True)).fetchall()
         found = list(map(memory_of, rows))
         return found if asked.known_at is None else await as_known(tx, scope, found, asked.known_at)
@@ -441,7 +449,7 @@ class Memory:
 
     async def held(self, tx: Tx, scope: Scope, ids: list[UUID], asked: Recall) -> list[StoredMemory]:
         """Those that may be seen and held at the time that is asked about, as they were known then."""
-        values = scope.values(ids=ids, as_of=asked.as_of or self._clock(), known_at=asked.known_at)
+        values = scope.values(ids=ids, as_of=asked.as_of or self.clock(), known_at=asked.known_at)
         rows = await (await tx.execute(_SQL["memories_held_by_id"], values, binary=True)).fetchall()
         found = list(map(memory_of, rows))
         return found if asked.known_at is None else await as_known(tx, scope, found, asked.known_at)
@@ -461,7 +469,7 @@ class Memory:
             "subject_key": asked.subject and normal(asked.subject),
             "predicate": asked.predicate,
             "predicate_key": asked.predicate and normal(asked.predicate),
-            "as_of": asked.as_of or self._clock(),
+            "as_of": asked.as_of or self.clock(),
             "known_at": asked.known_at,
             "speaker": filters.speaker,
             "role": filters.role,

@@ -21,6 +21,15 @@ CASE WHEN %(known_at)s::timestamptz IS NULL OR m.told_count = 1 THEN m.valid_at 
     WHERE t.workspace_id = m.workspace_id AND t.memory_id = m.memory_id AND t.told_at > %(known_at)s::timestamptz
 ), m.valid_at) END
 
+-- fragment: followed
+-- Whether n, of the same key, comes after m in time and ended it when the later of both was told: neither was gone by then.
+-- That n was forgotten since brings nothing back.
+n.workspace_id = m.workspace_id AND n.owner = m.owner AND n.agent = m.agent
+  AND n.conflict_key = m.conflict_key AND n.tier = m.tier AND n.anchor = m.anchor AND n.kind = m.kind
+  AND (n.valid_at, n.position) > (m.valid_at, m.position)
+  AND coalesce(least(n.deleted_at, n.archived_at) > m.recorded_at, true)
+  AND coalesce(m.archived_at > n.recorded_at, true)
+
 -- fragment: held
 -- What held at a moment, as far as it was known at another: then nothing that was known came after it.
 m.deleted_at IS NULL AND {began} <= %(as_of)s::timestamptz
@@ -30,15 +39,14 @@ m.deleted_at IS NULL AND {began} <= %(as_of)s::timestamptz
     AND (m.superseded_at IS NULL OR m.superseded_at > %(as_of)s::timestamptz)
   ELSE
     m.recorded_at <= %(known_at)s::timestamptz
-    -- Nothing came after what ends by itself: when it is to end is known from the first.
-    AND (m.invalidated_by IS NOT NULL OR m.invalid_at IS NULL OR m.invalid_at > %(as_of)s::timestamptz)
+    -- Nothing came after what ends by itself: when it is to end is known from the first. What came after others may have
+    -- ended them earlier than was known then.
+    AND (m.invalid_at IS NULL OR m.invalid_at > %(as_of)s::timestamptz
+      OR m.invalidated_by IS NOT NULL AND m.invalidated_at > %(known_at)s::timestamptz)
     AND (m.superseded_at IS NULL OR m.superseded_at > least(%(as_of)s::timestamptz, %(known_at)s::timestamptz))
     AND (m.conflict_key IS NULL OR m.kind <> 'semantic' OR NOT EXISTS (
         SELECT 1 FROM whence.memories n
-        WHERE n.workspace_id = m.workspace_id AND n.owner = m.owner AND n.agent = m.agent
-          AND n.conflict_key = m.conflict_key AND n.tier = m.tier AND n.anchor = m.anchor AND n.kind = m.kind
-          AND n.deleted_at IS NULL AND n.recorded_at <= %(known_at)s::timestamptz
-          AND n.valid_at <= %(as_of)s::timestamptz AND (n.valid_at, n.position) > (m.valid_at, m.position)
+        WHERE {followed} AND n.recorded_at <= %(known_at)s::timestamptz AND n.valid_at <= %(as_of)s::timestamptz
     ))
   END
 
@@ -90,6 +98,39 @@ SELECT {memory} FROM (
      WHERE m.workspace_id = %(workspace_id)s AND m.owner = '' AND m.position < %(before)s::bigint AND {wanted}
      ORDER BY m.position DESC LIMIT %(limit)s::bigint)
 ) m
+ORDER BY m.position DESC LIMIT %(limit)s::bigint;
+
+-- name: facts_held
+-- What is said of a subject, or of it and a predicate, of everybody in the workspace, the newest first: by the beginning of
+-- its key, and of facts without a key one after the other.
+SELECT {memory} FROM (
+    SELECT * FROM whence.memories m
+    WHERE m.workspace_id = %(workspace_id)s AND m.conflict_key >= %(from_key)s::text AND m.conflict_key < %(to_key)s::text
+      AND m.position < %(before)s::bigint AND {wanted}
+    UNION ALL
+    SELECT * FROM whence.memories m
+    WHERE m.workspace_id = %(workspace_id)s AND m.fact_subject IS NOT NULL AND m.conflict_key IS NULL
+      AND m.position < %(before)s::bigint AND {wanted}
+) m
+ORDER BY m.position DESC LIMIT %(limit)s::bigint;
+
+-- name: facts_held_by_user
+-- The same of the user and of the workspace itself.
+SELECT {memory} FROM (
+    SELECT * FROM whence.memories m
+    WHERE m.workspace_id = %(workspace_id)s AND m.conflict_key >= %(from_key)s::text AND m.conflict_key < %(to_key)s::text
+      AND m.owner = ANY (ARRAY['', %(user_id)s::text]) AND m.position < %(before)s::bigint AND {wanted}
+    UNION ALL
+    SELECT * FROM whence.memories m
+    WHERE m.workspace_id = %(workspace_id)s AND m.fact_subject IS NOT NULL AND m.conflict_key IS NULL
+      AND m.owner = ANY (ARRAY['', %(user_id)s::text]) AND m.position < %(before)s::bigint AND {wanted}
+) m
+ORDER BY m.position DESC LIMIT %(limit)s::bigint;
+
+-- name: memories_held_of_run
+SELECT {memory} FROM whence.memories m
+WHERE m.workspace_id = %(workspace_id)s AND {seen} AND m.position < %(before)s::bigint AND {wanted}
+  AND m.run_id = %(run_id)s::uuid
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
 -- name: found
@@ -191,16 +232,13 @@ WHERE t.workspace_id = %(workspace_id)s AND t.memory_id = ANY (%(ids)s::uuid[])
 GROUP BY t.memory_id;
 
 -- name: ends_known
--- What was known by then to end each fact: the next one of its key in time.
+-- What was known by then to end each fact: the next one of its key in time, or of several the one that was known first.
 SELECT m.memory_id, n.valid_at, greatest(m.recorded_at, n.recorded_at), n.memory_id
 FROM whence.memories m
 CROSS JOIN LATERAL (
     SELECT n.* FROM whence.memories n
-    WHERE n.workspace_id = m.workspace_id AND n.owner = m.owner AND n.agent = m.agent
-      AND n.conflict_key = m.conflict_key AND n.tier = m.tier AND n.anchor = m.anchor AND n.kind = m.kind
-      AND n.deleted_at IS NULL AND n.recorded_at <= %(known_at)s::timestamptz
-      AND (n.valid_at, n.position) > (m.valid_at, m.position)
-    ORDER BY n.valid_at, n.position LIMIT 1
+    WHERE {followed} AND n.recorded_at <= %(known_at)s::timestamptz
+    ORDER BY n.valid_at, greatest(m.position, n.position), n.position DESC LIMIT 1
 ) n
 WHERE m.workspace_id = %(workspace_id)s AND m.memory_id = ANY (%(ids)s::uuid[]);
 
@@ -280,17 +318,22 @@ ORDER BY e.global_position LIMIT %(limit)s::bigint;
 -- name: replaced_by
 -- What this one took the place of when it was told: of facts the one that held at its time, as far as others of the same
 -- subject and predicate were told by then. What was learnt later may have ended that one earlier.
-SELECT p.memory_id FROM whence.memories o
+SELECT m.memory_id FROM whence.memories o
 CROSS JOIN LATERAL (
-    SELECT n.* FROM whence.memories n
-    WHERE n.workspace_id = o.workspace_id AND n.owner = o.owner AND n.agent = o.agent AND n.tier = o.tier
-      AND n.anchor = o.anchor AND n.kind = o.kind AND n.conflict_key = o.conflict_key
-      AND n.position < o.position AND n.valid_at <= o.valid_at
-    ORDER BY n.valid_at DESC, n.position DESC LIMIT 1
-) p
+    SELECT p.* FROM whence.memories p
+    WHERE p.workspace_id = o.workspace_id AND p.owner = o.owner AND p.agent = o.agent AND p.tier = o.tier
+      AND p.anchor = o.anchor AND p.kind = o.kind AND p.conflict_key = o.conflict_key
+      AND p.position < o.position AND p.valid_at <= o.valid_at
+      AND coalesce(least(p.deleted_at, p.archived_at) > o.recorded_at, true)
+    ORDER BY p.valid_at DESC, p.position DESC LIMIT 1
+) m
 WHERE o.workspace_id = %(workspace_id)s AND o.memory_id = %(memory_id)s
-  AND coalesce(p.deleted_at > o.recorded_at, true) AND coalesce(p.archived_at > o.recorded_at, true)
-  AND coalesce(p.superseded_by = o.memory_id, true)
+  AND coalesce(m.superseded_by = o.memory_id, true)
+  -- It may have been over already, because of one that was forgotten before this one was told.
+  AND NOT EXISTS (
+    SELECT FROM whence.memories n
+    WHERE m.kind = 'semantic' AND {followed} AND n.position < o.position AND n.valid_at <= o.valid_at
+  )
 UNION
 SELECT m.memory_id FROM (
     SELECT s.source::uuid AS source FROM whence.memory_sources s

@@ -8,6 +8,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
@@ -19,17 +20,22 @@ import psycopg
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import NotFound
+from whence.ids import new_id
 from whence.ledger import Content, Ledger
 from whence.ledger.coalesce import is_refusal
-from whence.ledger.effects import Effect, Placed, Vector, apply
+from whence.ledger.effects import Effect, OwnEvent, Placed, Vector, apply
 from whence.ledger.events import OWN_TYPES
 from whence.ledger.heads import head_of
 from whence.memory import Memory
+from whence.memory.own import own_event
 from whence.memory.stubs import Stubs
 from whence.memory.writing import GIVEN_EMBEDDER, vector_in
+from whence.wire import Event
 
 BATCH_EVENTS = 1_000
 REBUILD_TIMEOUT_MS = 30 * 60 * 1000
+MAX_NAMED = 1_000
+"""Events that were left out, of which the ledger is told by id; of the others, how many."""
 _ASIDE: Final = "\x1frebuild"
 """Follows the name of a workspace; a name cannot have that character."""
 _VECTORS: Final = "memory_vectors"
@@ -67,7 +73,8 @@ class _Replay:
     target: Scope
     position: int = 0
     unreadable: int = 0
-    refused: int = 0
+    refused: list[UUID] = field(default_factory=list[UUID])
+    """Events that were left out."""
     _stubs: Stubs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -167,7 +174,7 @@ class _Replay:
             if not is_refusal(error):
                 raise
             if len(batch) == 1:
-                self.refused += 1
+                self.refused.append(batch[0][1].event_id)
                 return
             for part in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
                 await self._apply(tx, part)
@@ -194,7 +201,7 @@ async def rebuild(
     async with database.transaction(scope, timeout_ms=REBUILD_TIMEOUT_MS) as tx:
         await tx.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         row = await (await tx.execute(_SQL["hold_head"], {"workspace_id": workspace_id})).fetchone()
-        head = row[0] if row else 0
+        told = head = row[0] if row else 0
         await replay.upto(head, on_progress)
         async with database.transaction(aside, timeout_ms=REBUILD_TIMEOUT_MS) as beside:
             ours = await _digests(beside, aside)
@@ -207,7 +214,11 @@ async def rebuild(
         replaced = bool(differing) and not verify
         if replaced:
             await tx.execute(_SQL["clear"], {"workspace_id": workspace_id})
-            await _Replay(database, ledger, memory, scope, scope).upto(head, on_progress, tx)
+            again = _Replay(database, ledger, memory, scope, scope)
+            await again.upto(head, on_progress, tx)
+            if again.refused:
+                told = await ledger.record_in(tx, workspace_id, _left_out(again.refused, memory.clock()))
+    ledger.heads.moved(workspace_id, told)
     await _clear(database, aside)
     seconds = time.monotonic() - began
     return MemoryReport(
@@ -218,9 +229,24 @@ async def rebuild(
         differing,
         replaced,
         replay.unreadable,
-        replay.refused,
+        len(replay.refused),
         seconds,
     )
+
+
+def _left_out(event_ids: list[UUID], now: datetime) -> OwnEvent:
+    """What was acknowledged and is remembered no more is told in the ledger, whoever began the replay."""
+    event_id = new_id()
+    event = Event(
+        event_id=event_id,
+        event_type="system.memory_left_out",
+        occurred_at=now,
+        session_id="rebuilds",
+        trace_id=event_id.hex,
+        status="completed",
+    )
+    document = {"effect": "leave_out", "event_id": event_id, "count": len(event_ids)}
+    return own_event(event, document, {"left_out": event_ids[:MAX_NAMED]}, is_canonical=True)
 
 
 async def _head(database: Database, scope: Scope) -> int:

@@ -315,6 +315,13 @@ def _keys(drafted: Draft) -> tuple[str | None, str | None]:
     return None, None
 
 
+def keys_between(subject: str, predicate: str | None) -> tuple[str, str]:
+    """The keys of all that is said of the subject, or of both, whatever the world: from the first up to the second."""
+    begins = BETWEEN.join([normal(subject), *([] if predicate is None else [normal(predicate)]), ""])
+    # The next character after the one that stands between.
+    return begins, f"{begins[:-1]}{chr(ord(BETWEEN) + 1)}"
+
+
 def body_hash(drafted: Draft) -> str:
     """By which texts, and facts that accumulate, are known for the same."""
     request, fact = drafted.request, drafted.fact
