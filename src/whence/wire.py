@@ -718,8 +718,9 @@ class MemorySource(msgspec.Struct, frozen=True, omit_defaults=True):
     is_own: bool = False
     """Whether it comes from this memory itself, and makes nobody surer."""
     origin: UUID | None = None
-    """Of a recall or an event that told something: the memory that says the same which it found or told; of a memory, the
-    one from which alone it has what it says. Only where the caller may see it. Of several sources with one origin, one makes others surer."""
+    """Of a recall or an event that told something: the memory that says the same which it found or told. Of a memory:
+    the one from which alone it has what it says. Only where the caller may see it. Of several sources with one origin,
+    one makes others surer."""
 
 
 class MemoryRecall(msgspec.Struct, frozen=True):
