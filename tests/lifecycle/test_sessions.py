@@ -637,6 +637,7 @@ async def test_what_was_forgotten_while_it_was_closed_is_not_kept(
     again = await later.memory.remember(ann, said("s2"))
 
     async def forgotten_first(ledger: Ledger, workspace_id: str, make: Any) -> Any:
+        monkeypatch.setattr(Ledger, "record_together", RECORD)
         await later.memory.forget(ann, again.memory_id)
         return await RECORD(ledger, workspace_id, make)
 

@@ -97,7 +97,7 @@ async def test_a_procedure_is_shown_with_what_it_is_for(app: App, workspace: Wor
     assert (await app.memory.get(ann.scope, spelt.memory_id)).key == "brew tea"
 
 
-@pytest.mark.parametrize("asked", ["all", "a subject", "a run"])
+@pytest.mark.parametrize("asked", ["all", "a subject", "whether there is much of it", "a run"])
 @pytest.mark.parametrize("who", ["ann", None])
 async def test_a_page_is_read_by_the_index_and_not_by_looking_at_all(
     app: App, workspace: Workspace, who: str | None, asked: str
@@ -110,15 +110,17 @@ async def test_a_page_is_read_by_the_index_and_not_by_looking_at_all(
             note(f"note {number}", embedding=(1.0, 0.0), fact=Fact(f"thing {number}", "is", "here"))
             for number in range(start, start + 100)
         ]
+        await app.memory.remember_all(workspace.user("bob"), notes)
         notes[0] = msgspec.structs.replace(notes[0], run_id=run)
         await app.memory.remember_all(ann, notes)
     scope = Scope(workspace.workspace_id, who)
     if asked == "all":
         name, more = "memories_held" if who is None else "memories_held_by_user", {}
-    elif asked == "a subject":
-        name = "facts_held" if who is None else "facts_held_by_user"
+    elif asked != "a run":
+        name = "facts_held" if asked == "a subject" else "facts_to_read"
+        name += "" if who is None else "_by_user"
         first, last = keys_between("Thing 7", None)
-        more = {"subject": "Thing 7", "subject_key": "thing 7", "from_key": first, "to_key": last}
+        more = {"subject": "Thing 7", "subject_key": "thing 7", "from_key": first, "to_key": last, "most": 2_001}
     else:
         name, more = "memories_held_of_run", {"run_id": run}
     unasked = ("agent", "tiers", "kinds", "session_id", "sessions", "beginnings", "run_id", "known_at")
@@ -697,9 +699,12 @@ async def test_facts_that_accumulate_are_found_by_what_they_are_about(
     assert (await app.memory.page(workspace.user("bob").scope, Recall(subject="ann"))).memories == []
 
 
+@pytest.mark.parametrize("most", [2, 100])
 async def test_facts_are_found_by_what_they_are_about_in_every_world_and_page_by_page(
-    app: App, workspace: Workspace
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
+    """Whether there are few of the subject, which are read, or many, which come up soon enough."""
+    monkeypatch.setattr("whence.memory.MAX_FACTS_READ", most)
     ann, bob = workspace.user("ann"), workspace.user("bob")
     said = [
         ("Ann", "lives in", "Rome", {}),
@@ -798,6 +803,14 @@ async def test_what_is_forgotten_is_not_found_and_keeps_its_history(app: App, wo
     assert (await app.memory.history(ann.scope, done.memory_id)).memories[0].deleted_at is not None
     # What was forgotten can be told again.
     assert (await app.memory.remember(ann, note())).status == "stored"
+
+
+async def test_what_several_forget_at_once_is_forgotten_once(app: App, workspace: Workspace) -> None:
+    ann = workspace.user("ann")
+    done = await app.memory.remember(ann, note())
+    await asyncio.gather(*(app.memory.forget(ann, done.memory_id) for _ in range(8)))
+    events = (await app.memory.explain(ann.scope, done.memory_id)).events
+    assert [happened.event_type for happened in events] == ["memory.remembered", "memory.forgotten"]
 
 
 async def test_of_who_told_a_memory_only_those_after_the_first_have_a_row_of_their_own(

@@ -1,5 +1,6 @@
 """Memory made again from the ledger alone."""
 
+import asyncio
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -104,6 +105,13 @@ async def test_what_the_ledger_says_gives_equal_rows(app: App, workspace: Worksp
     assert report.digest == report.live_digest
     assert (report.unreadable, report.refused) == (0, 0)
     assert seen
+
+
+async def test_rebuilds_of_one_workspace_wait_for_one_another(app: App, workspace: Workspace) -> None:
+    await lived(app, workspace, 6)
+    arguments = (app.database, app.ledger, app.memory, workspace.workspace_id)
+    reports = await asyncio.gather(*(rebuild(*arguments, verify, lambda *_: None) for verify in (True, False, True)))
+    assert [report.differing for report in reports] == [(), (), ()]
 
 
 async def test_a_row_that_was_changed_is_found_and_put_right(app: App, workspace: Workspace, owner: Connection) -> None:

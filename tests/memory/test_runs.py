@@ -1,6 +1,8 @@
 """Runs and their episodes."""
 
+import asyncio
 import uuid
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,9 +12,13 @@ from psycopg import Connection
 from conftest import Workspace
 from whence.app import App
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
+from whence.identity import Principal
+from whence.ledger import Filter
+from whence.ledger.effects import Vector
 from whence.memory import MAX_EPISODES, WARNED_EPISODES
+from whence.memory.own import Own
 from whence.memory.rebuild import rebuild
-from whence.wire import Fact, Recall, Remember
+from whence.wire import Event, Fact, Recall, Remember, Run
 
 
 async def test_a_run_is_started_told_of_and_ended(app: App, workspace: Workspace) -> None:
@@ -175,6 +181,94 @@ async def test_what_a_run_has_taught_is_the_same_as_what_somebody_told(
     assert (first.run_id, third.run_id, first.told_count, third.told_count) == (run.run_id, None, 2, 2)
     report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
     assert report.differing == ()
+
+
+async def test_a_run_that_several_end_at_once_has_one_end(app: App, workspace: Workspace) -> None:
+    """What the others say of whom it is for must not stay where nobody looks for it."""
+    for _ in range(5):
+        run = await app.runs.start(workspace.admin, "gateway", "one", user_id="ann")
+        ways = [("completed", {"out": number}) for number in range(3)] + [("failed", {"why": "it broke"})]
+        ends = await asyncio.gather(
+            *(app.runs.end(workspace.admin, run.run_id, status, said) for status, said in ways), return_exceptions=True
+        )
+        ended = await app.runs.get(workspace.admin.scope, run.run_id)
+        assert [end if isinstance(end, Run) else str(end) for end in ends] == [
+            ended if status == ended.status else f"the run is {ended.status}" for status, _ in ways
+        ]
+    page = await app.ledger.page(workspace.admin.scope, 0, 100, Filter(event_type="memory.run_ended"))
+    assert len(page.events) == 5
+    receipt = await app.erasures.erase(workspace.admin, "ann")
+    assert receipt.settled
+    for event in page.events:
+        with pytest.raises(NotFound):
+            await app.ledger.payload(workspace.admin.scope, event.event_id)
+
+
+async def test_an_end_of_a_run_that_came_too_late_is_erased_with_whom_it_was_for(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an earlier release stored them."""
+    run = await app.runs.start(workspace.admin, "gateway", "one", user_id="ann")
+
+    async def record(own: Own, principal: Principal, event: Event, document: Any, _is_due: Any, beside: Any) -> bool:
+        return bool(await own.record(principal, replace(event, user_id=None), document, beside))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Own, "record_if", record)
+        await asyncio.gather(*(app.runs.end(workspace.admin, run.run_id, "completed", "of ann") for _ in range(3)))
+    page = await app.ledger.page(workspace.admin.scope, 0, 100, Filter(event_type="memory.run_ended"))
+    assert len(page.events) > 1
+    assert (await app.erasures.erase(workspace.admin, "ann")).settled
+    for event in page.events:
+        with pytest.raises(NotFound):
+            await app.ledger.payload(workspace.admin.scope, event.event_id)
+
+
+async def test_a_run_of_the_workspace_that_an_administrator_starts_for_somebody_is_told_as_theirs(
+    app: App, workspace: Workspace
+) -> None:
+    run = await app.runs.start(workspace.admin, "sdr", "one", content={"about": "cat"}, user_id="cat")
+    assert run.user_id is None
+    await app.runs.add_episode(workspace.admin, run.run_id, "wrote to cat")
+    await app.runs.end(workspace.admin, run.run_id, "completed", {"said": "by cat"})
+    other = await app.runs.start(workspace.admin, "sdr", "one", user_id="cat")
+    assert (await app.runs.end(workspace.user("cat"), other.run_id, "failed")).status == "failed"
+    with pytest.raises(InvalidInput, match=r"^user_id: must be left out or be the user whose key this is$"):
+        await app.runs.start(workspace.user("ann"), "sdr", "one", user_id="cat")
+    assert (await app.runs.episodes(workspace.user("ann").scope, "sdr"))[0].text == "wrote to cat"
+    events = (await app.ledger.page(workspace.user("cat").scope, 0, 100)).events
+    assert [event.event_type.split("_")[-1] for event in events] == [
+        "started",
+        "memory.remembered",
+        *("ended", "started", "ended"),
+    ]
+    assert (await app.erasures.erase(workspace.admin, "cat")).settled
+    for event in events:
+        with pytest.raises(NotFound):
+            await app.ledger.payload(workspace.admin.scope, event.event_id)
+
+
+async def test_nothing_happens_in_a_run_that_ends_while_it_is_told(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = workspace.user("ann")
+    run = await app.runs.start(ann, "gateway", "one")
+    await app.runs.add_episode(ann, run.run_id, "looked it up")
+    embedded = app.memory.embedded
+
+    async def slowly(texts: list[str]) -> list[Vector]:
+        await app.runs.end(ann, run.run_id, "completed")
+        return await embedded(texts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(app.memory, "embedded", slowly)
+        with pytest.raises(Conflict, match=r"^the run is completed$"):
+            await app.runs.add_episode(ann, run.run_id, "answered")
+    assert [episode.text for episode in await app.runs.episodes(ann.scope, "gateway")] == ["looked it up"]
+    fact = Remember(agent="gateway", tier="persistent", kind="semantic", text="learnt in it", run_id=run.run_id)
+    assert (await app.memory.remember(ann, fact)).status == "stored"
+    report = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert (report.equal, report.refused) == (True, 0)
 
 
 async def test_what_a_run_has_taught_is_listed_by_run(app: App, workspace: Workspace) -> None:

@@ -80,7 +80,7 @@ def test_the_labelled_set_is_the_same_every_time() -> None:
         "+35 000 250 users",
         "my passport expires on 20271231",
         "aws deploy of 0a1b2c3d4e5f60718293a4b5c6d7e8f901234567",
-        "see https://example.com/blog/pa-school-district-approves-new-budget-for-the-2025-year",
+        "see https://example.com/blog/pa-budget-7-approves-year-new-340-with-town-of",
     ],
 )
 def test_dates_amounts_and_ids_are_no_personal_numbers(text: str) -> None:

@@ -995,6 +995,13 @@ BEGIN
         IF document->>'effect' = 'remember' THEN
             told := jsonb_populate_record(NULL::whence.remembered, document);
             told.recorded_at := at;
+            IF told.run_id IS NOT NULL AND told.kind = 'episodic' AND NOT document ? 'recorded_at' AND NOT EXISTS (
+                SELECT FROM whence.runs r
+                WHERE r.workspace_id = in_workspace AND r.run_id = told.run_id AND r.status = 'running'
+            ) THEN
+                RAISE EXCEPTION 'the run is over' USING
+                    ERRCODE = '23514', CONSTRAINT = 'memories_run_over', TABLE = 'memories', SCHEMA = 'whence';
+            END IF;
             came_of := whence.memory_remember(in_workspace, told, at_position);
             IF told.embedder IS NOT NULL AND coalesce(came_of->>'status', 'stored') = 'stored' THEN
                 INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
@@ -1479,6 +1486,13 @@ CREATE FUNCTION whence.subject_events(in_workspace text, in_subject text, upto b
         UNION ALL
         SELECT e.global_position, e.event_id FROM whence.runs r
         JOIN whence.events e ON e.workspace_id = r.workspace_id AND e.event_id IN (r.run_id, r.end_event_id)
+        WHERE r.workspace_id = in_workspace AND r.user_id = in_subject AND e.global_position <= upto
+          AND e.user_id IS NULL AND e.subject_id IS NULL
+        UNION ALL
+        -- Ends that were too late, and changed nothing.
+        SELECT e.global_position, e.event_id FROM whence.runs r
+        JOIN whence.events e ON e.workspace_id = r.workspace_id AND e.parent_event_id = r.run_id
+          AND e.event_type = 'memory.run_ended'
         WHERE r.workspace_id = in_workspace AND r.user_id = in_subject AND e.global_position <= upto
           AND e.user_id IS NULL AND e.subject_id IS NULL
     )
@@ -2848,7 +2862,7 @@ CREATE INDEX conversations_tombstoned ON whence.conversations USING btree (works
 
 CREATE INDEX erasures_of_subject ON whence.erasures USING btree (subject_hash, workspace_id, "position");
 
-CREATE INDEX events_about ON whence.events USING btree (workspace_id, parent_event_id) WHERE (event_type = ANY (ARRAY['memory.forgotten'::text, 'memory.feedback'::text, 'resource.processed'::text, 'resource.deleted'::text]));
+CREATE INDEX events_about ON whence.events USING btree (workspace_id, parent_event_id) WHERE (event_type = ANY (ARRAY['memory.forgotten'::text, 'memory.feedback'::text, 'resource.processed'::text, 'resource.deleted'::text, 'memory.run_ended'::text]));
 
 CREATE INDEX events_by_session ON whence.events USING btree (workspace_id, session_id, global_position);
 
@@ -2879,6 +2893,8 @@ CREATE INDEX memories_archived ON whence.memories USING btree (archived_at, work
 CREATE INDEX memories_by_age ON whence.memories USING btree (profile, kind, workspace_id, recorded_at) WHERE ((tier = 'persistent'::text) AND (deleted_at IS NULL) AND (recorded_at > '-infinity'::timestamp with time zone));
 
 CREATE INDEX memories_by_key ON whence.memories USING btree (conflict_key, workspace_id, owner, agent, valid_at) WHERE (conflict_key IS NOT NULL);
+
+CREATE INDEX memories_by_owner_and_key ON whence.memories USING btree (owner, workspace_id, conflict_key) WHERE (conflict_key IS NOT NULL);
 
 CREATE INDEX memories_by_run ON whence.memories USING btree (run_id, workspace_id, "position") WHERE (run_id IS NOT NULL);
 

@@ -46,6 +46,7 @@ _REFUSED_BY = {
     "payloads_subject_key": FieldError(
         "subject_id", "this subject was erased meanwhile; send it again", Unavailable.code
     ),
+    "memories_run_over": FieldError("run_id", "the run is over"),
     "memories_episode_cap": FieldError("run_id", "the workspace has as many episodes as it may have, 100,000"),
     "workflows_one_name": FieldError("name", "is that of another variant that is in use"),
     "workflows_cap": FieldError("task_type", "has as many variants in use as it may have, 100; retire one"),

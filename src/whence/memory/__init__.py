@@ -82,6 +82,9 @@ MAX_EPISODES = 100_000
 WARNED_EPISODES = 80_000
 MAX_RULE_CHARACTERS = 20_000
 MAX_RULES = 10_000
+MAX_FACTS_READ = 2_000
+"""Of one subject, to find the newest of them. Where there are more, all memories are looked through from the newest on,
+which comes sooner to as many as are wanted."""
 MAX_SESSIONS_ASKED = 100
 """Named in one recall."""
 PART_MEMORIES = 50
@@ -412,7 +415,12 @@ class Memory:
         event = self._own.event(principal, new_id(), "memory.forgotten", memory.agent, memory.session_id, memory_id)
         # What only its session's close has removed still counts as said.
         effect = "forget_removed" if is_removed else "forget"
-        await self._own.record(principal, event, {"effect": effect, "memory_id": memory_id})
+
+        async def is_there(tx: Tx) -> bool:
+            now = await self._get(tx, principal.scope, memory_id)
+            return (now.archived_at if is_removed else now.deleted_at) is None
+
+        await self._own.record_if(principal, event, {"effect": effect, "memory_id": memory_id}, is_there)
 
     async def _get(self, tx: Tx, scope: Scope, memory_id: UUID) -> StoredMemory:
         values = scope.values(memory_id=memory_id)
@@ -427,13 +435,14 @@ class Memory:
         values = scope.values(
             **self._wanted(asked), run_id=run_id, before=MAX_POSITION if before is None else before, limit=limit
         )
-        if run_id is not None:
-            held = "memories_held_of_run"
-        elif asked.subject is not None:
-            held = "facts_held" if scope.user_id is None else "facts_held_by_user"
+        whose = "" if scope.user_id is None else "_by_user"
+        held = f"memories_held{whose}" if run_id is None else "memories_held_of_run"
+        if run_id is None and asked.subject is not None:
             values["from_key"], values["to_key"] = keys_between(asked.subject, asked.predicate)
-        else:
-            held = "memories_held" if scope.user_id is None else "memories_held_by_user"
+            values["most"] = MAX_FACTS_READ + 1
+            ((count,),) = await (await tx.execute(_SQL[f"facts_to_read{whose}"], values, binary=True)).fetchall()
+            if count <= MAX_FACTS_READ:
+                held = f"facts_held{whose}"
         rows = await (await tx.execute(_SQL[held], values, binary=True)).fetchall()
         found = list(map(memory_of, rows))
         return found if asked.known_at is None else await as_known(tx, scope, found, asked.known_at)

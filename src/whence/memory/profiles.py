@@ -114,7 +114,7 @@ def _read(name: str, given: Any) -> Profile:
         profile = msgspec.convert(given, Profile)
     except msgspec.ValidationError as error:
         raise SetupError(_misfit(name, given, error)) from None
-    if "episodes" not in given:
+    if given.get("episodes") is None:
         durable = [tier for tier in reversed(get_args(Tier)) if "episodic" in profile.cells.get(tier, {})]
         profile = msgspec.structs.replace(profile, episodes=next(iter(durable), None))
     wrong = [f"setting profiles.{name}.{field}: {message}" for field, message in _problems(profile, given)]
@@ -166,7 +166,7 @@ def _problems(profile: Profile, given: Mapping[str, Any]) -> Iterator[tuple[str,
     for tier, cells in profile.cells.items():
         if not cells:
             yield f"cells.{tier}", "has no kind; leave the tier out"
-    if "episodes" in given:
+    if given.get("episodes") is not None:
         yield from _episode_problems(profile)
     by_kind = {"conflict": given.get("conflict", {}), "promotion": profile.promotion, "retention": profile.retention}
     for field, rules in by_kind.items():

@@ -100,31 +100,54 @@ SELECT {memory} FROM (
 ) m
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
--- name: facts_held
--- What is said of a subject, or of it and a predicate, of everybody in the workspace, the newest first: by the beginning of
--- its key, and of facts without a key one after the other.
-SELECT {memory} FROM (
-    SELECT * FROM whence.memories m
-    WHERE m.workspace_id = %(workspace_id)s AND m.conflict_key >= %(from_key)s::text AND m.conflict_key < %(to_key)s::text
-      AND m.position < %(before)s::bigint AND {wanted}
+-- fragment: of_subject
+-- What is said of a subject, or of it and a predicate: by the beginning of its key.
+m.workspace_id = %(workspace_id)s AND m.conflict_key >= %(from_key)s::text AND m.conflict_key < %(to_key)s::text
+
+-- fragment: without_key
+-- Facts that accumulate, which may be about anything.
+m.workspace_id = %(workspace_id)s AND m.fact_subject IS NOT NULL AND m.conflict_key IS NULL
+
+-- fragment: of_user
+m.owner = ANY (ARRAY['', %(user_id)s::text])
+
+-- name: facts_to_read
+-- How many facts there are to read for those of a subject, as far as it matters.
+SELECT count(*) FROM (
+    SELECT 1 FROM whence.memories m WHERE {of_subject}
     UNION ALL
-    SELECT * FROM whence.memories m
-    WHERE m.workspace_id = %(workspace_id)s AND m.fact_subject IS NOT NULL AND m.conflict_key IS NULL
-      AND m.position < %(before)s::bigint AND {wanted}
+    SELECT 1 FROM whence.memories m WHERE {without_key}
+    LIMIT %(most)s::bigint
+) m;
+
+-- name: facts_to_read_by_user
+SELECT count(*) FROM (
+    SELECT 1 FROM whence.memories m WHERE {of_subject} AND {of_user}
+    UNION ALL
+    SELECT 1 FROM whence.memories m WHERE {without_key} AND {of_user}
+    LIMIT %(most)s::bigint
+) m;
+
+-- name: facts_held
+-- Of everybody in the workspace, the newest first. OFFSET 0 keeps the planner from reading in order what has a key.
+SELECT {memory} FROM (
+    SELECT * FROM whence.memories m WHERE {of_subject}
+    UNION ALL
+    SELECT * FROM whence.memories m WHERE {without_key}
+    OFFSET 0
 ) m
+WHERE m.position < %(before)s::bigint AND {wanted}
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
 -- name: facts_held_by_user
--- The same of the user and of the workspace itself.
+-- Of the user and of the workspace itself, the newest first.
 SELECT {memory} FROM (
-    SELECT * FROM whence.memories m
-    WHERE m.workspace_id = %(workspace_id)s AND m.conflict_key >= %(from_key)s::text AND m.conflict_key < %(to_key)s::text
-      AND m.owner = ANY (ARRAY['', %(user_id)s::text]) AND m.position < %(before)s::bigint AND {wanted}
+    SELECT * FROM whence.memories m WHERE {of_subject} AND {of_user}
     UNION ALL
-    SELECT * FROM whence.memories m
-    WHERE m.workspace_id = %(workspace_id)s AND m.fact_subject IS NOT NULL AND m.conflict_key IS NULL
-      AND m.owner = ANY (ARRAY['', %(user_id)s::text]) AND m.position < %(before)s::bigint AND {wanted}
+    SELECT * FROM whence.memories m WHERE {without_key} AND {of_user}
+    OFFSET 0
 ) m
+WHERE m.position < %(before)s::bigint AND {wanted}
 ORDER BY m.position DESC LIMIT %(limit)s::bigint;
 
 -- name: memories_held_of_run
@@ -570,6 +593,9 @@ SELECT sha256(string_agg(row_digest, ''::bytea ORDER BY row_digest)) FROM (
 
 -- name: digests
 SELECT d.name, coalesce(d.digest, ''::bytea) FROM whence.memory_digests(%(workspace_id)s) d;
+
+-- name: rebuild_alone
+SELECT pg_advisory_xact_lock(hashtextextended('whence rebuilds ' || %(workspace_id)s::text, 0));
 
 -- name: clear
 SELECT whence.memory_clear(%(workspace_id)s);

@@ -192,7 +192,23 @@ async def rebuild(
     verify: bool,
     on_progress: Callable[[int, int], None],
 ) -> MemoryReport:
-    """Compares what is in use with what the ledger gives. Where they differ it is replaced, unless `verify` is set."""
+    """Compares what is in use with what the ledger gives. Where they differ it is replaced, unless `verify` is set.
+
+    Those of one workspace would build in the same place: each waits until the one before it has ended."""
+    async with database.transaction(Scope(workspace_id), timeout_ms=REBUILD_TIMEOUT_MS) as turn:
+        await turn.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        await turn.execute(_SQL["rebuild_alone"], {"workspace_id": workspace_id})
+        return await _rebuild(database, ledger, memory, workspace_id, verify, on_progress)
+
+
+async def _rebuild(
+    database: Database,
+    ledger: Ledger,
+    memory: Memory,
+    workspace_id: str,
+    verify: bool,
+    on_progress: Callable[[int, int], None],
+) -> MemoryReport:
     began = time.monotonic()
     scope, aside = Scope(workspace_id), Scope(workspace_id + _ASIDE)
     replay = _Replay(database, ledger, memory, scope, aside)

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from whence.clock import Clock
-from whence.db import Database, Scope
+from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.db.trip import Statement
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -43,25 +43,27 @@ class Runs:
         content: Any = None,
         user_id: str | None = None,
     ) -> Run:
-        """`user_id` is for administrators, who run an agent for somebody. `content` is sanitised as memory is."""
+        """`user_id` is for administrators, who run an agent for somebody: the run is that user's, or where the profile
+        hangs on the workspace, what is told of it is. `content` is sanitised as memory is."""
         check_names(agent=agent, instance=instance, task_type=task_type, session_id=session_id, user_id=user_id)
         run_id = new_id()
-        user_id = self._owner(principal, agent, user_id)
+        name, profile = self._profiles.of(agent)
+        told_by = owner_of(principal, user_id, name, profile)
         self._own.check_clean(agent, task_type=task_type)
         given, sanitised = await self._content(agent, "input", content)
         document = {
             "effect": "start_run",
             "event_id": run_id,
-            "user_id": user_id,
+            "user_id": told_by if profile.anchor == "user" else None,
             "agent": agent,
             "instance": instance,
             "task_type": task_type,
             "session_id": session_id,
-            "idle_days": self._profiles.of(agent)[1].idle_days if session_id else None,
+            "idle_days": profile.idle_days if session_id else None,
             "sanitised": sanitised,
         }
         event = self._own.event(principal, run_id, "memory.run_started", agent, session_id, trace_id=run_id.hex)
-        await self._own.record(principal, event, document, given)
+        await self._own.record(principal, replace(event, user_id=told_by), document, given)
         return replace(await self.get(principal.scope, run_id), sanitised=sanitised)
 
     async def add_episode(self, principal: Principal, run_id: UUID, text: str, **more: Any) -> Remembered:
@@ -77,7 +79,7 @@ class Runs:
             kind="episodic",
             text=text,
             run_id=run_id,
-            user_id=run.user_id if principal.is_admin else None,
+            user_id=await self._told_by(principal, run) if principal.is_admin else None,
             session_id=run.session_id or f"run:{run_id}",
             interaction_id=f"run:{run_id}" if profile.episodes == "interaction" else None,
             **more,
@@ -86,9 +88,12 @@ class Runs:
             return await self._memory.remember(principal, request)
         except InvalidInput as error:
             # What is sent again, and was told while the run went on, is answered as it was then.
-            if run.status != "running" and [each.field for each in error.errors] == ["run_id"]:
-                raise Conflict(f"the run is {run.status}") from None
-            raise
+            if [each.field for each in error.errors] != ["run_id"]:
+                raise
+            run = await self.get(principal.scope, run_id)
+            if run.status == "running":
+                raise
+            raise Conflict(f"the run is {run.status}") from None
 
     async def end(
         self, principal: Principal, run_id: UUID, status: Literal["completed", "failed"], content: Any = None
@@ -110,8 +115,13 @@ class Runs:
             event = self._own.event(
                 principal, event_id, "memory.run_ended", run.agent, run.session_id, run_id, trace_id=run_id.hex
             )
-            event = replace(event, status=status)
-            await self._own.record(principal, event, document, given)
+            event = replace(event, status=status, user_id=await self._told_by(principal, run))
+
+            async def is_running(tx: Tx) -> bool:
+                return (await self._get(tx, principal.scope, run_id)).status == "running"
+
+            if not await self._own.record_if(principal, event, document, is_running, given):
+                sanitised = None
             run = await self.get(principal.scope, run_id)
         if run.status != status:
             raise Conflict(f"the run is {run.status}")
@@ -134,8 +144,11 @@ class Runs:
 
     async def get(self, scope: Scope, run_id: UUID) -> Run:
         async with self._database.transaction(scope) as tx:
-            values = scope.values(run_ids=[run_id])
-            row = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchone()
+            return await self._get(tx, scope, run_id)
+
+    async def _get(self, tx: Tx, scope: Scope, run_id: UUID) -> Run:
+        values = scope.values(run_ids=[run_id])
+        row = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such run")
         return Run(*row)  # pyright: ignore[reportCallIssue] (a row is Any)
@@ -158,7 +171,8 @@ class Runs:
             rows = await (await tx.execute(_SQL["episodes_of_agent"], values, binary=True)).fetchall()
         return list(map(memory_of, rows))
 
-    def _owner(self, principal: Principal, agent: str, user_id: str | None) -> str | None:
-        """On whom a run of the agent hangs."""
-        name, profile = self._profiles.of(agent)
-        return owner_of(principal, user_id, name, profile) if profile.anchor == "user" else None
+    async def _told_by(self, principal: Principal, run: Run) -> str | None:
+        """Whose an event of the run is: an administrator tells it for whom the run was started, whosever it is."""
+        if not principal.is_admin or run.user_id is not None:
+            return principal.scope.user_id or run.user_id
+        return (await self._ledger.get(principal.scope, run.run_id)).user_id

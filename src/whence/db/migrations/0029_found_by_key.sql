@@ -10,6 +10,8 @@ CREATE TRIGGER memories_item AFTER UPDATE OF deleted_at, superseded_at, archived
 CREATE TRIGGER memories_item_removed AFTER DELETE ON whence.memories
     FOR EACH ROW WHEN (OLD.kind = 'semantic' AND OLD.conflict_key IS NOT NULL) EXECUTE FUNCTION whence.drop_item();
 
+CREATE INDEX memories_by_owner_and_key ON whence.memories (owner, workspace_id, conflict_key)
+    WHERE conflict_key IS NOT NULL;
 -- Facts that accumulate have no key. They are few, and read one after the other.
 CREATE INDEX memories_facts_without_key ON whence.memories (owner, workspace_id, position)
     WHERE fact_subject IS NOT NULL AND conflict_key IS NULL;
@@ -68,3 +70,105 @@ BEGIN
     SELECT coalesce(array_agg(p.place), '{}') INTO done FROM plain p;
     RETURN done;
 END $$;
+
+-- As before, and an episode is told while its run goes on. In a replay, whose documents say when they were recorded, it was.
+CREATE OR REPLACE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors halfvec[], in_order boolean) RETURNS SETOF jsonb
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    start bigint := base;
+    done bigint[] := '{}';
+    ended jsonb := '{}';
+    document jsonb;
+    at_position bigint;
+    at timestamptz;
+    told whence.remembered;
+    came_of jsonb;
+BEGIN
+    IF start IS NULL THEN
+        SELECT h.last_position - events INTO start FROM whence.workspace_heads h WHERE h.workspace_id = in_workspace;
+    END IF;
+    IF NOT in_order THEN
+        IF documents @? '$[*].session_id' THEN
+            ended := whence.session_touch(in_workspace, start, in_recorded_at, documents);
+        END IF;
+        IF jsonb_array_length(documents) > 1 THEN
+            done := whence.memory_remember_plain(in_workspace, start, in_recorded_at, documents, vectors);
+            RETURN QUERY SELECT jsonb_build_object('place', place, 'ended', ended->place::text)
+                FROM unnest(done) place WHERE ended ? place::text;
+            IF cardinality(done) = jsonb_array_length(documents) THEN
+                RETURN;
+            END IF;
+        END IF;
+    END IF;
+    FOR document IN
+        SELECT d FROM jsonb_array_elements(documents) d WHERE NOT (d->>'place')::bigint = ANY (done)
+    LOOP
+        at_position := start + (document->>'place')::bigint;
+        at := coalesce((document->>'recorded_at')::timestamptz, in_recorded_at);
+        IF in_order AND document ? 'session_id' THEN
+            ended := whence.session_touch(in_workspace, start, in_recorded_at, jsonb_build_array(document));
+        END IF;
+        IF document->>'effect' = 'remember' THEN
+            told := jsonb_populate_record(NULL::whence.remembered, document);
+            told.recorded_at := at;
+            IF told.run_id IS NOT NULL AND told.kind = 'episodic' AND NOT document ? 'recorded_at' AND NOT EXISTS (
+                SELECT FROM whence.runs r
+                WHERE r.workspace_id = in_workspace AND r.run_id = told.run_id AND r.status = 'running'
+            ) THEN
+                RAISE EXCEPTION 'the run is over' USING
+                    ERRCODE = '23514', CONSTRAINT = 'memories_run_over', TABLE = 'memories', SCHEMA = 'whence';
+            END IF;
+            came_of := whence.memory_remember(in_workspace, told, at_position);
+            IF told.embedder IS NOT NULL AND coalesce(came_of->>'status', 'stored') = 'stored' THEN
+                INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
+                VALUES (in_workspace, told.event_id, told.user_id, told.embedder,
+                    vectors[told.vector]);
+            END IF;
+        ELSE
+            came_of := whence.memory_change(in_workspace, at_position, at, document);
+        END IF;
+        IF ended ? (document->>'place') THEN
+            came_of := coalesce(came_of, jsonb_build_object('place', document->'place'))
+                || jsonb_build_object('ended', ended->(document->>'place'));
+        END IF;
+        IF came_of IS NOT NULL THEN
+            RETURN NEXT came_of;
+        END IF;
+    END LOOP;
+END $_$;
+
+-- As before, and the ends of a run that were not the first: each may say something of whoever it was for.
+DROP INDEX whence.events_about;
+CREATE INDEX events_about ON whence.events (workspace_id, parent_event_id)
+    WHERE event_type IN ('memory.forgotten', 'memory.feedback', 'resource.processed', 'resource.deleted', 'memory.run_ended');
+CREATE OR REPLACE FUNCTION whence.subject_events(in_workspace text, in_subject text, upto bigint) RETURNS TABLE(at_position bigint, event_id uuid)
+    LANGUAGE sql STABLE
+    AS $$
+    WITH own AS MATERIALIZED (
+        SELECT e.global_position, e.event_id FROM whence.events e
+        WHERE e.workspace_id = in_workspace AND e.subject_id = in_subject AND e.global_position <= upto
+        UNION ALL
+        SELECT e.global_position, e.event_id FROM whence.events e
+        WHERE e.workspace_id = in_workspace AND e.user_id = in_subject AND e.global_position <= upto
+          AND e.subject_id IS NULL
+        UNION ALL
+        SELECT e.global_position, e.event_id FROM whence.runs r
+        JOIN whence.events e ON e.workspace_id = r.workspace_id AND e.event_id IN (r.run_id, r.end_event_id)
+        WHERE r.workspace_id = in_workspace AND r.user_id = in_subject AND e.global_position <= upto
+          AND e.user_id IS NULL AND e.subject_id IS NULL
+        UNION ALL
+        -- Ends that were too late, and changed nothing.
+        SELECT e.global_position, e.event_id FROM whence.runs r
+        JOIN whence.events e ON e.workspace_id = r.workspace_id AND e.parent_event_id = r.run_id
+          AND e.event_type = 'memory.run_ended'
+        WHERE r.workspace_id = in_workspace AND r.user_id = in_subject AND e.global_position <= upto
+          AND e.user_id IS NULL AND e.subject_id IS NULL
+    )
+    SELECT o.global_position, o.event_id FROM own o
+    UNION
+    SELECT e.global_position, e.event_id FROM whence.events e
+    WHERE e.workspace_id = in_workspace AND e.event_type = 'llm.content' AND e.global_position <= upto
+      AND e.user_id IS NULL AND e.subject_id IS NULL
+      AND e.parent_event_id IN (SELECT o.event_id FROM own o);
+$$;
