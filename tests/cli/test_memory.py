@@ -118,7 +118,31 @@ async def test_all_that_can_be_told_of_a_memory_is_an_option(
     assert [source.quote for source in told.sources if source.quote] == ["moved"]
     assert (await app.ledger.get(workspace.admin.scope, kept.memory_id)).subject_id == "bob"
     other = whence("remember", "Ann lives in Rome", "-u", "ann", "--id", memory_id, *where)
-    assert (other.returncode, other.stdout, other.stderr.count("\n")) == (1, "", 1)
+    said_so = "whence: --id: an event with this id was stored earlier with other content\n"
+    assert (other.returncode, other.stdout, other.stderr) == (1, "", said_so)
+    lines = [
+        re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "then", line)
+        for line in whence("explain", memory_id, *where).stdout.splitlines()
+    ]
+    position = kept.position
+    assert lines[3:] == [
+        f"  from event {run_id}",
+        f"    memory.run_started, position {position - 2}",
+        "    taken up by admin at then UTC",
+        f"  from memory {first}",
+        f"    position {position - 1}, told by admin",
+        "    taken up by admin at then UTC",
+        "    where it says: moved",
+    ]
+
+
+def test_a_text_of_several_lines_is_shown_as_it_is_and_one_of_which_nothing_is_left_as_such(
+    where: tuple[str | Path, ...],
+) -> None:
+    steps = "boil\nwait\x1b[31m"
+    brew = json.loads(whence("remember", steps, "-u", "ann", "--kind", "procedural", "--json", *where).stdout)
+    for command in (("explain",), ("memory", "show")):
+        assert whence(*command, brew["memory_id"], *where).stdout.startswith("boil\nwait·[31m\n")
 
 
 def test_what_cannot_be_told_so_is_wrong_usage(where: tuple[str | Path, ...]) -> None:

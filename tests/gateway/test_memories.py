@@ -58,6 +58,14 @@ def test_a_memory_is_told_read_explained_and_forgotten(ann: httpx.Client) -> Non
     assert done["event_id"] in lineage.json()["nodes"]
 
 
+def test_an_id_that_is_taken_is_named(ann: httpx.Client) -> None:
+    memory_id = str(uuid.uuid4())
+    assert ann.post("/v1/memories", json=note(memory_id=memory_id)).status_code == 200
+    problem = ann.post("/v1/memories", json=note("something else", memory_id=memory_id)).json()
+    assert (problem["status"], [error["field"] for error in problem["errors"]]) == (409, ["memory_id"])
+    assert problem["detail"] == "memory_id: an event with this id was stored earlier with other content"
+
+
 def test_pages_of_memories_fit_together(ann: httpx.Client) -> None:
     ann.post("/v1/memories", json={"memories": [note(f"note {number}") for number in range(25)]})
     texts, before = [], None

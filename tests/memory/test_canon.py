@@ -120,7 +120,7 @@ async def test_the_object_of_a_fact_is_guarded_as_its_text_is(app: App, workspac
 WIDE = str.maketrans({chr(letter): chr(letter + 0xFEE0) for letter in range(0x21, 0x7F)})
 
 
-UNSEEN = ("\u200b", "\u00ad", "\u2060", "\ufe0f", "\u034f", "\u3164", "\U000e0041")
+UNSEEN = ("\x01", "\x1b", "\x9f", "\u200b", "\u00ad", "\u2060", "\ufe0f", "\u034f", "\u3164", "\U000e0041")
 
 
 @pytest.mark.parametrize("sign", [*UNSEEN, None], ids=ascii)

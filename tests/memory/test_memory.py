@@ -326,6 +326,7 @@ async def test_a_new_fact_ends_the_old_one_and_both_are_kept(app: App, workspace
     [
         ("ANN", "Lives In"),
         ("  Ann\u00a0", "lives \t\n in"),
+        ("A\x01nn\x1b", "\x07lives \x7fin"),
         ("A\u200bn\u00adn\ufeff", "\u2067lives\u2069 in\u200d"),
         ("\uff21\uff4e\uff4e", "lives\u3000in"),
     ],
@@ -343,7 +344,7 @@ async def test_facts_that_only_look_different_are_about_the_same_and_keep_how_th
     assert await current(app, workspace, subject=subject, predicate=predicate) == [kept]
 
 
-@pytest.mark.parametrize("blank", [" ", "\u200b", " \u2060\u00a0\ufeff\t"])
+@pytest.mark.parametrize("blank", [" ", "\x01", "\u200b", " \u2060\u00a0\ufeff\t"])
 async def test_a_name_of_which_nothing_is_seen_is_refused_by_its_field(
     app: App, workspace: Workspace, blank: str
 ) -> None:

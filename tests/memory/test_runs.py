@@ -271,6 +271,16 @@ async def test_nothing_happens_in_a_run_that_ends_while_it_is_told(
     assert (report.equal, report.refused) == (True, 0)
 
 
+async def test_whom_an_administrator_names_is_named_as_users_are(app: App, workspace: Workspace) -> None:
+    said = Remember(agent="gateway", tier="persistent", kind="episodic", text="x", user_id="a\nb")
+    for refused in (
+        app.memory.remember(workspace.admin, said),
+        app.runs.start(workspace.admin, "sdr", "i", user_id="a\nb"),
+    ):
+        with pytest.raises(InvalidInput, match=r"^user_id: 1 to 256 printable characters$"):
+            await refused
+
+
 async def test_what_a_run_has_taught_is_listed_by_run(app: App, workspace: Workspace) -> None:
     ann = workspace.user("ann")
     runs = [await app.runs.start(ann, "gateway", "one") for _ in range(2)]

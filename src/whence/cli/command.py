@@ -14,7 +14,7 @@ import uvloop
 
 from whence.app import DEFAULT_WORKSPACE, App, open_app
 from whence.db import Scope, embedded
-from whence.errors import InvalidInput, NotFound
+from whence.errors import Conflict, InvalidInput, NotFound
 from whence.identity import ADMIN_USER, Principal, check_user_id
 from whence.logs import configure_logs
 from whence.settings import Settings, load_settings
@@ -141,7 +141,7 @@ def command(group: typer.Typer, name: str, make: bool = False) -> Callable[[_Act
             settings = load_settings({"data_dir": data_dir, "database_url": database_url})
             try:
                 with_app(settings, lambda app: called(kind(app, **fields), **given), make)
-            except InvalidInput as error:
+            except (InvalidInput, Conflict) as error:
                 raise _by_option(error, {*fields, *given}) from None
 
         *where, _ = inspect.signature(entry).parameters.values()
@@ -169,7 +169,7 @@ _OPTIONS: Final = {
 """Of fields that a command calls otherwise: the parameter of the function, and what is typed."""
 
 
-def _by_option(error: InvalidInput, given: Set[str]) -> InvalidInput:
+def _by_option(error: InvalidInput | Conflict, given: Set[str]) -> InvalidInput | Conflict:
     """Names what the command takes instead of a field that nobody has typed."""
     field = error.errors[0].field if error.errors else ""
     parameter, option = _OPTIONS.get(field, ("", ""))

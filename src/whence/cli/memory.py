@@ -1,6 +1,6 @@
 """`whence remember`, `explain` and `memory`, and the memory's part of `whence rebuild`: memory for people."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Final
 from uuid import UUID
@@ -13,6 +13,7 @@ from whence.cli.command import AsUser, Before, InWorkspace, command, moment, pos
 from whence.cli.recall import tell_recall
 from whence.cli.terminal import (
     Pair,
+    cut,
     print_fields,
     print_json,
     print_pairs,
@@ -20,6 +21,7 @@ from whence.cli.terminal import (
     print_taken_out,
     progress,
     shown,
+    shown_lines,
     to_minute,
 )
 from whence.db import Scope
@@ -50,6 +52,8 @@ from whence.wire import (
 
 commands = typer.Typer()
 memories = typer.Typer(no_args_is_help=True, help="Memory: what agents remember.")
+
+QUOTED_CHARACTERS = 300
 
 MemoryId = Annotated[UUID, typer.Argument(metavar="ID", help="The id of a memory.")]
 PageSize = Annotated[int, typer.Option(min=1, max=MAX_PAGE_MEMORIES, help="At most so many.")]
@@ -175,20 +179,22 @@ async def _recalled(app: App, scope: Scope, named: UUID) -> RecallRecord | None:
 
 
 def _said(memory: StoredMemory) -> str:
-    """An item that no question is to find has no text, and is known by its namespace and key."""
-    return memory.text or memory.key or ""
+    """An item that no question is to find has no text, and is known by its namespace and key. Of what was disposed of
+    nothing is left."""
+    return memory.text or memory.key or "(its text is gone)"
 
 
 def _tell(console: Console, told: Explanation) -> None:
     memory = told.memory
-    console.print(shown(_said(memory)), style="bold", markup=False)
+    console.print(shown_lines(_said(memory)), style="bold", markup=False)
     console.print(shown(told.summary), markup=False)
     if memory.fact is not None and memory.fact.confidence is not None:
         console.print(f"confidence {memory.fact.confidence:.2f}, importance {memory.importance:.2f}")
     if memory.location is not None:
         console.print(shown(f"  in {memory.speaker}{_place(memory.location)}"), markup=False)
     for source in told.sources:
-        console.print(shown(f"  from {_source(source)}"), markup=False)
+        for line in _source(source):
+            console.print(shown(line), markup=False)
     for replaced in told.superseded:
         console.print(f"  in place of memory {replaced}")
     ended = memory.invalidated_by or memory.superseded_by
@@ -197,7 +203,7 @@ def _tell(console: Console, told: Explanation) -> None:
     named = {memory.memory_id, ended, *(source.event_id for source in told.sources)}
     for happened in told.events:
         if happened.event_id not in named:
-            console.print(shown(f"  {_happened(happened)}"), markup=False)
+            console.print(shown(f"  {_happened(happened, memory)}"), markup=False)
     for recall in told.recalls[:10]:
         who = recall.user_id or "an administrator"
         console.print(shown(f"  recalled {recall.recalled_at:%Y-%m-%d %H:%M} UTC by {who}"), markup=False)
@@ -205,12 +211,12 @@ def _tell(console: Console, told: Explanation) -> None:
         console.print(f"  and {len(told.recalls) - 10} recalls before that")
 
 
-def _happened(event: MemoryEvent) -> str:
+def _happened(event: MemoryEvent, memory: StoredMemory) -> str:
     said = f"{event.recorded_at:%Y-%m-%d %H:%M} UTC"
     if event.event_type == "session.closed":
         return f"its session was closed {said}"
     if event.event_type == "system.retention_applied":
-        return f"ended by a timer {said}"
+        return f"{'ended' if event.recorded_at == memory.deleted_at else 'disposed of'} by a timer {said}"
     if event.event_type == "resource.processed":
         return f"its document could not be read to the end {said}"
     who = event.user_id or "an administrator"
@@ -233,14 +239,23 @@ def _place(location: Location) -> str:
     return said + (f", under {' > '.join(location.heading)}" if location.heading else "")
 
 
-def _source(source: MemorySource) -> str:
-    said = f"{source.told_at:%Y-%m-%d %H:%M} UTC"
+def _source(source: MemorySource) -> Iterator[str]:
+    said = f"{source.said_by or 'an administrator'} at {source.told_at:%Y-%m-%d %H:%M} UTC"
     if source.role == "told":
-        return f"{source.source}, told by {source.said_by} at {said}"
-    what = f" ({source.event.event_type}, #{source.event.global_position})" if source.event is not None else ""
-    told = f" told by {source.told_by}," if source.told_by else ""
-    own = ", had from here" if source.is_own else f", had from {source.origin}" if source.origin else ""
-    return f"{source.role} {source.source}{what},{told} drawn from by {source.said_by} at {said}{own}"
+        yield f"  from {source.source}, told by {said}"
+        return
+    yield f"  from {source.role} {source.source}"
+    if source.event is not None:
+        what = "" if source.role == "memory" else f"{source.event.event_type}, "
+        told = f", told by {source.told_by}" if source.told_by else ""
+        yield f"    {what}position {source.event.global_position}{told}"
+    yield f"    taken up by {said}"
+    if source.quote is not None:
+        yield f"    where it says: {cut(source.quote, QUOTED_CHARACTERS)}"
+    if source.is_own:
+        yield "    which had it from here"
+    elif source.origin is not None:
+        yield f"    which had it from memory {source.origin}"
 
 
 @command(memories, "list")
@@ -388,7 +403,7 @@ def print_memories(found: Iterable[StoredMemory]) -> None:
 
 
 def _show(memory: StoredMemory) -> None:
-    Console(highlight=False, soft_wrap=True, markup=False).print(shown(_said(memory)), style="bold")
+    Console(highlight=False, soft_wrap=True, markup=False).print(shown_lines(_said(memory)), style="bold")
     fact, accessed = memory.fact, memory.accessed_at
     taken_out = ", ".join(f"{count} x {name.replace('_', ' ')}" for name, count in (memory.sanitised or {}).items())
     print_fields(
@@ -411,7 +426,7 @@ def _show(memory: StoredMemory) -> None:
         ("role", memory.role),
         ("recalled", accessed and f"{_times(memory.access_count)}, last {to_minute(accessed)} UTC"),
         ("replaced by", memory.invalidated_by or memory.superseded_by),
-        ("forgotten", memory.deleted_at and f"{to_minute(memory.deleted_at)} UTC"),
+        ("kept until", memory.deleted_at and f"{to_minute(memory.deleted_at)} UTC"),
         ("taken out", taken_out or None),
     )
 

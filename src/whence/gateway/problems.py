@@ -20,6 +20,11 @@ log = structlog.get_logger()
 
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
+# What the framework does not say. It finds no route for an id of another form.
+_UNSAID = {
+    404: "there is nothing at this path; ids of events, memories and the like are UUIDs",
+    405: "this path does not take this method",
+}
 OTLP_PATHS = frozenset({"/v1/traces", "/v1/logs"})
 
 _AT = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<path>.*?)`)?$", re.DOTALL)
@@ -35,7 +40,9 @@ def problem_of(error: Exception) -> Problem:
         return _problem(error.status, error.code, error.title, error.detail, error.errors)
     if isinstance(error, HTTPException) and error.status_code < 500:
         code = _CODES.get(error.status_code, InvalidInput.code)
-        return _problem(error.status_code, code, HTTPStatus(error.status_code).phrase, error.detail)
+        phrase = HTTPStatus(error.status_code).phrase
+        detail = _UNSAID.get(error.status_code, error.detail) if error.detail == phrase else error.detail
+        return _problem(error.status_code, code, phrase, detail)
     return _problem(500, "internal", "Internal error", "something went wrong; the log has it under this request id")
 
 

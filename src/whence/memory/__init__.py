@@ -158,7 +158,7 @@ class Memory:
             return item.remembered
         first = item.errors[0]
         if first.field == "memory_id":
-            raise Conflict(first.message, item.errors)
+            raise Conflict(f"{first.field}: {first.message}", item.errors)
         raise refusal_of(item.errors)
 
     async def remember_all(self, principal: Principal, requests: Sequence[Remember]) -> list[RememberedItem]:

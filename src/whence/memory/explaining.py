@@ -60,7 +60,7 @@ async def explanation(ledger: Ledger, scope: Scope, memory: StoredMemory, found:
     ]
     return Explanation(
         memory,
-        _in_a_sentence(memory, found.sources),
+        _in_a_sentence(memory, found),
         sorted([*found.events, *judged], key=lambda event: event.position),
         found.sources,
         found.superseded,
@@ -102,15 +102,18 @@ def quoted(said: bytes | None) -> str | None:
     return None if said is None else said.decode(errors="replace")
 
 
-def _in_a_sentence(memory: StoredMemory, sources: list[MemorySource]) -> str:
+def _in_a_sentence(memory: StoredMemory, found: Found) -> str:
     """For people."""
+    is_forgotten = any(event.event_type == "memory.forgotten" for event in found.events)
     said = f"{memory.said_by} told {memory.agent}" if memory.said_by else f"{memory.agent} was told"
     since = f"on {memory.recorded_at:%Y-%m-%d %H:%M} UTC, holding from {memory.valid_at:%Y-%m-%d %H:%M} UTC"
     until = f" until {memory.invalid_at:%Y-%m-%d %H:%M} UTC" if memory.invalid_at else ""
-    derived = [source for source in sources if source.role != "told"]
+    derived = [source for source in found.sources if source.role != "told"]
     drawn = f", drawn from {len(derived)} {'source' if len(derived) == 1 else 'sources'}" if derived else ""
     if own := sum(source.is_own for source in derived):
         drawn += f", {own} of which had it from here"
     again = f"; told {memory.told_count} times" if memory.told_count > 1 else ""
-    gone = "; forgotten" if memory.deleted_at else "; superseded" if memory.superseded_at else ""
+    gone = "; superseded" if memory.superseded_at else ""
+    if memory.deleted_at:
+        gone = "; forgotten" if is_forgotten else "; kept no longer"
     return f"{said} {since}{until}{drawn}{again}{gone}."

@@ -6,6 +6,7 @@ later, such as a profile, is looked up here, and the document holds what was fou
 
 import hashlib
 import math
+import re
 import struct
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whence.errors import FieldError, InvalidInput
-from whence.identity import Principal
+from whence.identity import Principal, check_user_id
 from whence.ids import new_id
 from whence.ledger.effects import Effect, OwnEvent, Plain, Told, Vector
 from whence.ledger.events import (
@@ -52,6 +53,9 @@ Unit = npt.NDArray[np.float16]
 
 _FOUND_OUT: Final = frozenset({"origin", "role"})
 """Of a source, and not told by the sender."""
+
+_CONTROL: Final = re.compile(r"[\x01-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+"""Characters that are neither seen nor space."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -282,7 +286,9 @@ def vector_in(payload: dict[str, Any]) -> Vector | None:
 
 def normal(text: str) -> str:
     """How texts are compared: without regard to case, width, space and signs that are not seen."""
-    if not text.isascii():
+    if text.isascii():
+        text = _CONTROL.sub("", text)
+    else:
         seen = "".join(filter(_is_seen, unicodedata.normalize("NFKC", text)))
         # A letter and its accent are one again where something stood between them.
         text = unicodedata.normalize("NFKC", seen)
@@ -290,8 +296,8 @@ def normal(text: str) -> str:
 
 
 def _is_seen(sign: str) -> bool:
-    """Unlike spaces without a width, joiners, soft hyphens and marks of direction."""
-    return unicodedata.category(sign) != "Cf"
+    """Unlike spaces without a width, joiners, soft hyphens, marks of direction and what only a terminal obeys."""
+    return unicodedata.category(sign) != "Cf" and _CONTROL.match(sign) is None
 
 
 def _hash_of(text: str, *ids: str) -> str:
@@ -368,6 +374,8 @@ def owner_of(principal: Principal, named: str | None, name: str, profile: Profil
     """A user's memory is that user's; only an administrator writes for others."""
     if not principal.is_admin and named not in (None, principal.user_id):
         raise refused("user_id", "must be left out or be the user whose key this is")
+    if named is not None:
+        check_user_id(named)
     user_id = named if principal.is_admin else principal.user_id
     if user_id is None and profile.anchor == "user":
         raise refused("user_id", f"is needed: memory of the profile {name} hangs on a user")

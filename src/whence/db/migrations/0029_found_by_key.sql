@@ -172,3 +172,17 @@ CREATE OR REPLACE FUNCTION whence.subject_events(in_workspace text, in_subject t
       AND e.user_id IS NULL AND e.subject_id IS NULL
       AND e.parent_event_id IN (SELECT o.event_id FROM own o);
 $$;
+
+-- As before, and without control characters, which are seen as little. What was read with them is read again.
+CREATE OR REPLACE FUNCTION whence.as_read(said text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    SELECT normalize(regexp_replace(
+        normalize(said, NFKC),
+        '[\u0001-\u0008\u000E-\u001F\u007F-\u0084\u0086-\u009F'
+            '\u00AD\u034F\u0600-\u0605\u061C\u06DD\u070F\u0890\u0891\u08E2\u115F\u1160\u17B4\u17B5\u180B-\u180F'
+            '\u200B-\u200F\u202A-\u202E\u2060-\u206F\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB\U000110BD\U000110CD'
+            '\U00013430-\U0001343F\U0001BCA0-\U0001BCA3\U0001D173-\U0001D17A\U000E0000-\U000E0FFF]+',
+        '', 'g'), NFKC);
+$$;
+REINDEX INDEX whence.canon_rules_alike;
