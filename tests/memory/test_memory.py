@@ -814,6 +814,34 @@ async def test_what_several_forget_at_once_is_forgotten_once(app: App, workspace
     assert [happened.event_type for happened in events] == ["memory.remembered", "memory.forgotten"]
 
 
+async def test_what_is_forgotten_while_its_session_is_closed_is_forgotten(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not only removed by the close, which would go on counting it as said."""
+    ann, said = workspace.user("ann"), [note(tier="session", session_id=session) for session in ("s1", "s2", "s3")]
+    done = await app.memory.remember(ann, said[0])
+    get = app.memory.get
+
+    async def closed_meanwhile(scope: Scope, memory_id: uuid.UUID) -> StoredMemory:
+        found = await get(scope, memory_id)
+        monkeypatch.setattr(app.memory, "get", get)
+        [report] = await app.sessions.close(ann, "s1")
+        assert [row.fate for row in report.rows] == ["removed"]
+        return found
+
+    monkeypatch.setattr(app.memory, "get", closed_meanwhile)
+    await app.memory.forget(ann, done.memory_id)
+    events = (await app.memory.explain(ann.scope, done.memory_id)).events
+    assert [happened.event_type for happened in events][-1] == "memory.forgotten"
+    await app.memory.remember(ann, said[1])
+    [report] = await app.sessions.close(ann, "s2")
+    assert report.counts == {"removed": 1}
+    # Nobody has forgotten this one: what two sessions say outlives the second.
+    await app.memory.remember(ann, said[2])
+    [report] = await app.sessions.close(ann, "s3")
+    assert report.counts == {"promoted": 1}
+
+
 async def test_of_who_told_a_memory_only_those_after_the_first_have_a_row_of_their_own(
     app: App, workspace: Workspace
 ) -> None:

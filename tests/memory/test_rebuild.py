@@ -114,6 +114,28 @@ async def test_rebuilds_of_one_workspace_wait_for_one_another(app: App, workspac
     assert [report.differing for report in reports] == [(), (), ()]
 
 
+async def test_memory_is_replaced_while_many_write_and_forget(
+    app: App, workspace: Workspace, owner: Connection
+) -> None:
+    """They wait for the head, and leave connections to whoever holds it."""
+    ann = workspace.user("ann")
+    notes = [Remember(agent="gateway", tier="persistent", kind="episodic", text=f"step {each}") for each in range(400)]
+    done = await app.memory.remember_all(ann, notes)
+    owner.execute("SET ROLE whence_workspace")
+    owner.execute(f"SET app.workspace_id = '{workspace.workspace_id}'")
+    owner.execute("UPDATE whence.memories SET body = 'forged' WHERE position % 2 = 0")
+    rebuilding = asyncio.create_task(
+        rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, False, lambda *_: None)
+    )
+    ids = [item.remembered.memory_id for item in done if item.remembered is not None]
+    await asyncio.gather(*(app.memory.forget(ann, memory_id) for memory_id in ids[:200]))
+    report = await rebuilding
+    assert report.replaced
+    again = await rebuild(app.database, app.ledger, app.memory, workspace.workspace_id, True, lambda *_: None)
+    assert again.differing == ()
+    assert len((await app.memory.page(ann.scope, Recall(), limit=500)).memories) == 200
+
+
 async def test_a_row_that_was_changed_is_found_and_put_right(app: App, workspace: Workspace, owner: Connection) -> None:
     await lived(app, workspace, 4)
     owner.execute("SET ROLE whence_workspace")

@@ -93,7 +93,7 @@ async def test_a_run_of_a_shared_agent_is_ended_by_who_started_it_or_an_administ
     ann, bob = workspace.user("ann"), workspace.user("bob")
     started = [await app.runs.start(who, "sdr", "one") for who in (ann, ann, workspace.admin)]
     for run in started:
-        with pytest.raises(Forbidden, match="who started it or an administrator"):
+        with pytest.raises(Forbidden, match="who started it, for whom it was, or an administrator"):
             await app.runs.end(bob, run.run_id, "failed")
     assert (await app.runs.end(ann, started[0].run_id, "completed")).status == "completed"
     assert (await app.runs.end(workspace.admin, started[1].run_id, "completed")).status == "completed"
@@ -210,11 +210,11 @@ async def test_an_end_of_a_run_that_came_too_late_is_erased_with_whom_it_was_for
     """As an earlier release stored them."""
     run = await app.runs.start(workspace.admin, "gateway", "one", user_id="ann")
 
-    async def record(own: Own, principal: Principal, event: Event, document: Any, _is_due: Any, beside: Any) -> bool:
+    async def record(own: Own, principal: Principal, event: Event, document: Any, beside: Any) -> bool:
         return bool(await own.record(principal, replace(event, user_id=None), document, beside))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Own, "record_if", record)
+        patch.setattr(Own, "record_once", record)
         await asyncio.gather(*(app.runs.end(workspace.admin, run.run_id, "completed", "of ann") for _ in range(3)))
     page = await app.ledger.page(workspace.admin.scope, 0, 100, Filter(event_type="memory.run_ended"))
     assert len(page.events) > 1

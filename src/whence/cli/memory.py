@@ -426,7 +426,7 @@ def _show(memory: StoredMemory) -> None:
         ("role", memory.role),
         ("recalled", accessed and f"{_times(memory.access_count)}, last {to_minute(accessed)} UTC"),
         ("replaced by", memory.invalidated_by or memory.superseded_by),
-        ("kept until", memory.deleted_at and f"{to_minute(memory.deleted_at)} UTC"),
+        ("ended", memory.deleted_at and f"{to_minute(memory.deleted_at)} UTC"),
         ("taken out", taken_out or None),
     )
 

@@ -1011,6 +1011,10 @@ BEGIN
             END IF;
         ELSE
             came_of := whence.memory_change(in_workspace, at_position, at, document);
+            IF document ? 'once' AND came_of->>'changed' = '0' AND NOT document ? 'recorded_at' THEN
+                RAISE EXCEPTION 'somebody has done the same before' USING
+                    ERRCODE = '23514', CONSTRAINT = 'effects_once', SCHEMA = 'whence';
+            END IF;
         END IF;
         IF ended ? (document->>'place') THEN
             came_of := coalesce(came_of, jsonb_build_object('place', document->'place'))

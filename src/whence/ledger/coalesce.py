@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import psycopg
 from prometheus_client import CollectorRegistry, Histogram
@@ -40,13 +40,16 @@ GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QU
 _SAME_TEXT = "memories_same_text"
 """By which the database refuses a memory that is taken to be new and was told before."""
 _CANON = "memories_canon"
+DONE_BEFORE: Final = FieldError("event", "somebody has done the same before")
+"""Of what is to be told once, and would have changed nothing."""
 # What the database refuses although the event passed our own checks.
 _REFUSED_BY = {
+    "effects_once": DONE_BEFORE,
     # Perhaps a while ago and by another process, which the sender cannot know: sent again it is sealed by a new key.
     "payloads_subject_key": FieldError(
         "subject_id", "this subject was erased meanwhile; send it again", Unavailable.code
     ),
-    "memories_run_over": FieldError("run_id", "the run is over"),
+    "memories_run_over": FieldError("run_id", "the run is over, or gone"),
     "memories_episode_cap": FieldError("run_id", "the workspace has as many episodes as it may have, 100,000"),
     "workflows_one_name": FieldError("name", "is that of another variant that is in use"),
     "workflows_cap": FieldError("task_type", "has as many variants in use as it may have, 100; retire one"),

@@ -83,8 +83,10 @@ WARNED_EPISODES = 80_000
 MAX_RULE_CHARACTERS = 20_000
 MAX_RULES = 10_000
 MAX_FACTS_READ = 2_000
-"""Of one subject, to find the newest of them. Where there are more, all memories are looked through from the newest on,
-which comes sooner to as many as are wanted."""
+"""Of one subject, to find the newest of them. Where there are more and most of them hold, memories are read from the
+newest on, which comes sooner to as many as are wanted."""
+FORGET_ATTEMPTS = 3
+"""Of a memory that its session's close, or somebody else, ends at the same time."""
 MAX_SESSIONS_ASKED = 100
 """Named in one recall."""
 PART_MEMORIES = 50
@@ -406,21 +408,23 @@ class Memory:
 
     async def forget(self, principal: Principal, memory_id: UUID) -> None:
         """It is no longer found. What it said and where it came from stays for who asks for its history."""
+        for _ in range(FORGET_ATTEMPTS):
+            if await self._forgotten(principal, memory_id):
+                return
+        raise Unavailable("the memory changes too quickly; try again")
+
+    async def _forgotten(self, principal: Principal, memory_id: UUID) -> bool:
+        """Not where it has ended otherwise meanwhile: then another event says that it is forgotten."""
         memory = await self.get(principal.scope, memory_id)
         is_removed = memory.deleted_at is not None and memory.archived_at is None and memory.tier != "persistent"
         if memory.deleted_at is not None and not is_removed:
-            return
+            return True
         if memory.user_id is None and not principal.is_admin and memory.said_by != principal.user_id:
             raise Forbidden("the memory is the workspace's: who told it or an administrator can forget it")
         event = self._own.event(principal, new_id(), "memory.forgotten", memory.agent, memory.session_id, memory_id)
         # What only its session's close has removed still counts as said.
         effect = "forget_removed" if is_removed else "forget"
-
-        async def is_there(tx: Tx) -> bool:
-            now = await self._get(tx, principal.scope, memory_id)
-            return (now.archived_at if is_removed else now.deleted_at) is None
-
-        await self._own.record_if(principal, event, {"effect": effect, "memory_id": memory_id}, is_there)
+        return await self._own.record_once(principal, event, {"effect": effect, "memory_id": memory_id})
 
     async def _get(self, tx: Tx, scope: Scope, memory_id: UUID) -> StoredMemory:
         values = scope.values(memory_id=memory_id)
@@ -440,8 +444,10 @@ class Memory:
         if run_id is None and asked.subject is not None:
             values["from_key"], values["to_key"] = keys_between(asked.subject, asked.predicate)
             values["most"] = MAX_FACTS_READ + 1
-            ((count,),) = await (await tx.execute(_SQL[f"facts_to_read{whose}"], values, binary=True)).fetchall()
-            if count <= MAX_FACTS_READ:
+            ((count, held_now),) = await (
+                await tx.execute(_SQL[f"facts_to_read{whose}"], values, binary=True)
+            ).fetchall()
+            if count <= MAX_FACTS_READ or held_now <= MAX_FACTS_READ // 2:
                 held = f"facts_held{whose}"
         rows = await (await tx.execute(_SQL[held], values, binary=True)).fetchall()
         found = list(map(memory_of, rows))

@@ -115,5 +115,5 @@ def _in_a_sentence(memory: StoredMemory, found: Found) -> str:
     again = f"; told {memory.told_count} times" if memory.told_count > 1 else ""
     gone = "; superseded" if memory.superseded_at else ""
     if memory.deleted_at:
-        gone = "; forgotten" if is_forgotten else "; kept no longer"
+        gone = "; forgotten" if is_forgotten else "; no longer remembered"
     return f"{said} {since}{until}{drawn}{again}{gone}."

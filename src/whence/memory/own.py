@@ -1,23 +1,19 @@
 """Events of Whence's own: how what memory is told becomes an event with its effect."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
 import msgspec
-import psycopg
 
 from whence.clock import Clock
-from whence.db import Tx
 from whence.errors import FieldError, WhenceError, refusal_of
 from whence.identity import Principal
 from whence.ledger import Ledger
 from whence.ledger.append import Outcome
-from whence.ledger.coalesce import is_refusal, refusal_in
+from whence.ledger.coalesce import DONE_BEFORE
 from whence.ledger.effects import Effect, OwnEvent
 from whence.ledger.events import MAX_IDENTIFIER_CHARACTERS, MAX_PAYLOAD_BYTES
-from whence.ledger.payloads import subject_of
 from whence.memory.profiles import Profiles
 from whence.memory.sanitise import sanitise_json
 from whence.memory.writing import check_clean, check_name, refused
@@ -84,29 +80,17 @@ class Own:
             raise not_stored(outcome)
         return outcome
 
-    async def record_if(
-        self,
-        principal: Principal,
-        event: Event,
-        document: dict[str, Any],
-        is_due: Callable[[Tx], Awaitable[bool]],
-        beside: dict[str, Any] | None = None,
+    async def record_once(
+        self, principal: Principal, event: Event, document: dict[str, Any], beside: dict[str, Any] | None = None
     ) -> bool:
-        """Records it if it is due by what is so while nothing else is appended, and says whether it did: what somebody
-        else has done meanwhile is not told again."""
-        own = own_event(event, document, beside)
-
-        async def make(tx: Tx) -> list[OwnEvent]:
-            return [own] if await is_due(tx) else []
-
-        # Before the head is held: whoever holds it should not wait for a connection.
-        await self._ledger.keys.ensure(principal.workspace_id, {subject_of(event)})
-        try:
-            return bool(await self._ledger.record_together(principal.workspace_id, make))
-        except psycopg.IntegrityError as error:
-            if is_refusal(error):
-                raise refusal_of((refusal_in(error),)) from None
-            raise
+        """Records it if it changes something by now, and says whether it did: what somebody else has done meanwhile is
+        not told again."""
+        outcome = await self.offer(principal, event, {**document, "once": True}, beside)
+        if outcome.errors == (DONE_BEFORE,):
+            return False
+        if outcome.status != "accepted":
+            raise not_stored(outcome)
+        return True
 
     async def offer(
         self, principal: Principal, event: Event, document: dict[str, Any], beside: dict[str, Any] | None = None

@@ -111,20 +111,25 @@ m.workspace_id = %(workspace_id)s AND m.fact_subject IS NOT NULL AND m.conflict_
 -- fragment: of_user
 m.owner = ANY (ARRAY['', %(user_id)s::text])
 
+-- fragment: is_likely
+-- Whether it is probably an answer: it holds, or has no key and names just this subject.
+m.deleted_at IS NULL AND m.archived_at IS NULL AND m.superseded_at IS NULL
+  AND CASE WHEN m.conflict_key IS NULL THEN m.fact_subject = %(subject)s::text ELSE m.invalid_at IS NULL END
+
 -- name: facts_to_read
--- How many facts there are to read for those of a subject, as far as it matters.
-SELECT count(*) FROM (
-    SELECT 1 FROM whence.memories m WHERE {of_subject}
+-- How many facts there are to read for those of a subject, as far as it matters, and how many of these are likely.
+SELECT count(*), count(*) FILTER (WHERE {is_likely}) FROM (
+    SELECT * FROM whence.memories m WHERE {of_subject}
     UNION ALL
-    SELECT 1 FROM whence.memories m WHERE {without_key}
+    SELECT * FROM whence.memories m WHERE {without_key}
     LIMIT %(most)s::bigint
 ) m;
 
 -- name: facts_to_read_by_user
-SELECT count(*) FROM (
-    SELECT 1 FROM whence.memories m WHERE {of_subject} AND {of_user}
+SELECT count(*), count(*) FILTER (WHERE {is_likely}) FROM (
+    SELECT * FROM whence.memories m WHERE {of_subject} AND {of_user}
     UNION ALL
-    SELECT 1 FROM whence.memories m WHERE {without_key} AND {of_user}
+    SELECT * FROM whence.memories m WHERE {without_key} AND {of_user}
     LIMIT %(most)s::bigint
 ) m;
 

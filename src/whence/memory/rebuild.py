@@ -19,7 +19,7 @@ import psycopg
 
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
-from whence.errors import NotFound
+from whence.errors import NotFound, Unavailable
 from whence.ids import new_id
 from whence.ledger import Content, Ledger
 from whence.ledger.coalesce import is_refusal
@@ -197,7 +197,10 @@ async def rebuild(
     Those of one workspace would build in the same place: each waits until the one before it has ended."""
     async with database.transaction(Scope(workspace_id), timeout_ms=REBUILD_TIMEOUT_MS) as turn:
         await turn.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-        await turn.execute(_SQL["rebuild_alone"], {"workspace_id": workspace_id})
+        try:
+            await turn.execute(_SQL["rebuild_alone"], {"workspace_id": workspace_id})
+        except psycopg.errors.QueryCanceled:
+            raise Unavailable("another rebuild of this workspace does not end: try again later") from None
         return await _rebuild(database, ledger, memory, workspace_id, verify, on_progress)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from whence.clock import Clock
-from whence.db import Database, Scope, Tx
+from whence.db import Database, Scope
 from whence.db.queries import load
 from whence.db.trip import Statement
 from whence.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -116,11 +116,7 @@ class Runs:
                 principal, event_id, "memory.run_ended", run.agent, run.session_id, run_id, trace_id=run_id.hex
             )
             event = replace(event, status=status, user_id=await self._told_by(principal, run))
-
-            async def is_running(tx: Tx) -> bool:
-                return (await self._get(tx, principal.scope, run_id)).status == "running"
-
-            if not await self._own.record_if(principal, event, document, is_running, given):
+            if not await self._own.record_once(principal, event, document, given):
                 sanitised = None
             run = await self.get(principal.scope, run_id)
         if run.status != status:
@@ -128,13 +124,13 @@ class Runs:
         return replace(run, sanitised=sanitised)
 
     async def _check_started_by(self, principal: Principal, run: Run) -> None:
-        """A run of the workspace is seen by all, and ended by who started it, who alone sees that event."""
+        """A run of the workspace is seen by all, and ended by whose its start is, who alone sees that event."""
         if principal.is_admin or run.user_id is not None:
             return
         try:
             await self._ledger.get(principal.scope, run.run_id)
         except NotFound:
-            message = "the run is the workspace's: who started it or an administrator can end it"
+            message = "the run is the workspace's: who started it, for whom it was, or an administrator can end it"
             raise Forbidden(message) from None
 
     async def _content(self, agent: str, field: str, content: Any) -> tuple[dict[str, Any], dict[str, int] | None]:
@@ -144,11 +140,8 @@ class Runs:
 
     async def get(self, scope: Scope, run_id: UUID) -> Run:
         async with self._database.transaction(scope) as tx:
-            return await self._get(tx, scope, run_id)
-
-    async def _get(self, tx: Tx, scope: Scope, run_id: UUID) -> Run:
-        values = scope.values(run_ids=[run_id])
-        row = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchone()
+            values = scope.values(run_ids=[run_id])
+            row = await (await tx.execute(_SQL["runs_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such run")
         return Run(*row)  # pyright: ignore[reportCallIssue] (a row is Any)

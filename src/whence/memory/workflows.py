@@ -14,7 +14,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from whence.clock import Clock
-from whence.db import Database, Scope, Tx
+from whence.db import Database, Scope
 from whence.db.queries import load
 from whence.db.trip import Statement
 from whence.errors import Conflict, Forbidden, NotFound, Unavailable
@@ -147,20 +147,12 @@ class Workflows:
         if workflow.user_id is None and not principal.is_admin and workflow.added_by != principal.user_id:
             raise Forbidden("the workflow is the workspace's: who added it or an administrator can retire it")
         event = self._own.event(principal, new_id(), "memory.workflow_retired", workflow.agent, None, workflow_id)
-
-        async def is_in_use(tx: Tx) -> bool:
-            return (await self._get(tx, principal.scope, workflow_id)).retired_at is None
-
-        document = {"effect": "retire_workflow", "workflow_id": workflow_id}
-        await self._own.record_if(principal, event, document, is_in_use)
+        await self._own.record_once(principal, event, {"effect": "retire_workflow", "workflow_id": workflow_id})
 
     async def get(self, scope: Scope, workflow_id: UUID) -> Workflow:
-        async with self._database.transaction(scope) as tx:
-            return await self._get(tx, scope, workflow_id)
-
-    async def _get(self, tx: Tx, scope: Scope, workflow_id: UUID) -> Workflow:
         values = {"workspace_id": scope.workspace_id, "user_id": scope.user_id, "workflow_id": workflow_id}
-        row = await (await tx.execute(_SQL["workflow_by_id"], values, binary=True)).fetchone()
+        async with self._database.transaction(scope) as tx:
+            row = await (await tx.execute(_SQL["workflow_by_id"], values, binary=True)).fetchone()
         if row is None:
             raise NotFound("there is no such workflow")
         return workflow_of(row)

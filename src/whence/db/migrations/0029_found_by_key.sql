@@ -71,7 +71,8 @@ BEGIN
     RETURN done;
 END $$;
 
--- As before, and an episode is told while its run goes on. In a replay, whose documents say when they were recorded, it was.
+-- As before, and an episode is told while its run goes on, and what is told once changes something. In a replay, whose
+-- documents say when they were recorded, both were looked at already.
 CREATE OR REPLACE FUNCTION whence.memory_apply(in_workspace text, base bigint, events bigint, in_recorded_at timestamp with time zone, documents jsonb, vectors halfvec[], in_order boolean) RETURNS SETOF jsonb
     LANGUAGE plpgsql
     AS $_$
@@ -127,6 +128,10 @@ BEGIN
             END IF;
         ELSE
             came_of := whence.memory_change(in_workspace, at_position, at, document);
+            IF document ? 'once' AND came_of->>'changed' = '0' AND NOT document ? 'recorded_at' THEN
+                RAISE EXCEPTION 'somebody has done the same before' USING
+                    ERRCODE = '23514', CONSTRAINT = 'effects_once', SCHEMA = 'whence';
+            END IF;
         END IF;
         IF ended ? (document->>'place') THEN
             came_of := coalesce(came_of, jsonb_build_object('place', document->'place'))
