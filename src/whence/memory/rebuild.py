@@ -6,7 +6,8 @@ everything, and no statement needs to know of it.
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
@@ -195,50 +196,34 @@ async def rebuild(
     """Compares what is in use with what the ledger gives. Where they differ it is replaced, unless `verify` is set.
 
     Those of one workspace would build in the same place: each waits until the one before it has ended."""
-    async with database.transaction(Scope(workspace_id), timeout_ms=REBUILD_TIMEOUT_MS) as turn:
-        await turn.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-        try:
-            await turn.execute(_SQL["rebuild_alone"], {"workspace_id": workspace_id})
-        except psycopg.errors.QueryCanceled:
-            raise Unavailable("another rebuild of this workspace does not end: try again later") from None
-        return await _rebuild(database, ledger, memory, workspace_id, verify, on_progress)
-
-
-async def _rebuild(
-    database: Database,
-    ledger: Ledger,
-    memory: Memory,
-    workspace_id: str,
-    verify: bool,
-    on_progress: Callable[[int, int], None],
-) -> MemoryReport:
     began = time.monotonic()
     scope, aside = Scope(workspace_id), Scope(workspace_id + _ASIDE)
     replay = _Replay(database, ledger, memory, scope, aside)
-    await _clear(database, aside)
-    await replay.upto(await _head(database, scope), on_progress)
-    async with database.transaction(scope, timeout_ms=REBUILD_TIMEOUT_MS) as tx:
-        await tx.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-        row = await (await tx.execute(_SQL["hold_head"], {"workspace_id": workspace_id})).fetchone()
-        told = head = row[0] if row else 0
-        await replay.upto(head, on_progress)
-        async with database.transaction(aside, timeout_ms=REBUILD_TIMEOUT_MS) as beside:
-            ours = await _digests(beside, aside)
-            theirs = await _digests(tx, scope)
-            if ours[_VECTORS] != theirs[_VECTORS]:
-                # Perhaps only in what cannot be compared, such as one that was made again meanwhile.
-                ours[_VECTORS] = await _digest_of_vectors(beside, aside, memory)
-                theirs[_VECTORS] = await _digest_of_vectors(tx, scope, memory)
-        differing = tuple(name for name in ours if ours[name] != theirs[name])
-        replaced = bool(differing) and not verify
-        if replaced:
-            await tx.execute(_SQL["clear"], {"workspace_id": workspace_id})
-            again = _Replay(database, ledger, memory, scope, scope)
-            await again.upto(head, on_progress, tx)
-            if again.refused:
-                told = await ledger.record_in(tx, workspace_id, _left_out(again.refused, memory.clock()))
-    ledger.heads.moved(workspace_id, told)
-    await _clear(database, aside)
+    async with _alone(database, scope):
+        await _clear(database, aside)
+        await replay.upto(await _head(database, scope), on_progress)
+        async with database.transaction(scope, timeout_ms=REBUILD_TIMEOUT_MS) as tx:
+            await tx.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            row = await (await tx.execute(_SQL["hold_head"], {"workspace_id": workspace_id})).fetchone()
+            told = head = row[0] if row else 0
+            await replay.upto(head, on_progress)
+            async with database.transaction(aside, timeout_ms=REBUILD_TIMEOUT_MS) as beside:
+                ours = await _digests(beside, aside)
+                theirs = await _digests(tx, scope)
+                if ours[_VECTORS] != theirs[_VECTORS]:
+                    # Perhaps only in what cannot be compared, such as one that was made again meanwhile.
+                    ours[_VECTORS] = await _digest_of_vectors(beside, aside, memory)
+                    theirs[_VECTORS] = await _digest_of_vectors(tx, scope, memory)
+            differing = tuple(name for name in ours if ours[name] != theirs[name])
+            replaced = bool(differing) and not verify
+            if replaced:
+                await tx.execute(_SQL["clear"], {"workspace_id": workspace_id})
+                again = _Replay(database, ledger, memory, scope, scope)
+                await again.upto(head, on_progress, tx)
+                if again.refused:
+                    told = await ledger.record_in(tx, workspace_id, _left_out(again.refused, memory.clock()))
+        ledger.heads.moved(workspace_id, told)
+        await _clear(database, aside)
     seconds = time.monotonic() - began
     return MemoryReport(
         workspace_id,
@@ -251,6 +236,17 @@ async def _rebuild(
         len(replay.refused),
         seconds,
     )
+
+
+@asynccontextmanager
+async def _alone(database: Database, scope: Scope) -> AsyncGenerator[None]:
+    async with database.transaction(scope, timeout_ms=REBUILD_TIMEOUT_MS) as turn:
+        await turn.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        try:
+            await turn.execute(_SQL["rebuild_alone"], {"workspace_id": scope.workspace_id})
+        except psycopg.errors.QueryCanceled:
+            raise Unavailable("another rebuild of this workspace does not end: try again later") from None
+        yield
 
 
 def _left_out(event_ids: list[UUID], now: datetime) -> OwnEvent:
