@@ -23,7 +23,7 @@ from whence.clock import Clock
 from whence.db import Database, Scope, Tx
 from whence.db.queries import load
 from whence.errors import Conflict, FieldError, Forbidden, NotFound, TooLarge
-from whence.identity import Principal, check_user_id
+from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.effects import Effect, OwnEvent, Vector
@@ -208,10 +208,7 @@ class Items:
         if profile.canon != "none":
             raise refused("agent", f"the profile {name} has a canon, and items are of no world")
         by = owner_of(principal, request.user_id, name, profile)
-        if by is not None:
-            check_user_id(by)
-        user_id = by if profile.anchor == "user" else None
-        return _Whose(principal, request.agent, name, profile, user_id, by, self._clock(), within)
+        return _Whose(principal, request.agent, name, profile, profile.owner(by), by, self._clock(), within)
 
     # --- read -------------------------------------------------------------------------------------------------------
 

@@ -31,11 +31,7 @@ from whence.logs import tell_failure
 from whence.memory import Memory
 from whence.memory.own import check_limit, check_names
 from whence.memory.profiles import Profile
-from whence.memory.writing import (
-    Draft,
-    draft,
-    event_of,
-)
+from whence.memory.writing import Draft, draft, event_of
 from whence.wire import (
     Event,
     Fate,

@@ -444,10 +444,10 @@ class Memory:
         if run_id is None and asked.subject is not None:
             values["from_key"], values["to_key"] = keys_between(asked.subject, asked.predicate)
             values["most"] = MAX_FACTS_READ + 1
-            ((count, held_now),) = await (
-                await tx.execute(_SQL[f"facts_to_read{whose}"], values, binary=True)
-            ).fetchall()
-            if count <= MAX_FACTS_READ or held_now <= MAX_FACTS_READ // 2:
+            row = await (await tx.execute(_SQL[f"facts_to_read{whose}"], values, binary=True)).fetchone()
+            assert row is not None
+            count, likely = row
+            if count <= MAX_FACTS_READ or likely <= MAX_FACTS_READ // 2:
                 held = f"facts_held{whose}"
         rows = await (await tx.execute(_SQL[held], values, binary=True)).fetchall()
         found = list(map(memory_of, rows))

@@ -31,7 +31,7 @@ class Own:
     def owner(self, principal: Principal, agent: str) -> str | None:
         """On whom what the agent does hangs: an administrator's own is the workspace's."""
         _, profile = self._profiles.of(agent)
-        return principal.scope.user_id if profile.anchor == "user" else None
+        return profile.owner(principal.scope.user_id)
 
     async def cleaned(self, agent: str, field: str, sent: str) -> tuple[str, dict[str, int] | None]:
         """Valid JSON without what the agent's profile keeps out of memory, and how often which of it was found."""

@@ -53,6 +53,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def conflict_of(self, kind: Kind) -> Conflict:
         return self.conflict.get(kind, _CONFLICTS[kind])
 
+    def owner(self, user_id: str | None) -> str | None:
+        """On whom hangs what is told as this user; None stands for the workspace."""
+        return user_id if self.anchor == "user" else None
+
 
 class Profiles:
     """The profiles of an installation, and which agent has which."""
@@ -114,9 +118,9 @@ def _read(name: str, given: Any) -> Profile:
         profile = msgspec.convert(given, Profile)
     except msgspec.ValidationError as error:
         raise SetupError(_misfit(name, given, error)) from None
-    if given.get("episodes") is None:
-        durable = [tier for tier in reversed(get_args(Tier)) if "episodic" in profile.cells.get(tier, {})]
-        profile = msgspec.structs.replace(profile, episodes=next(iter(durable), None))
+    if profile.episodes is None:
+        durable = (tier for tier in reversed(get_args(Tier)) if "episodic" in profile.cells.get(tier, {}))
+        profile = msgspec.structs.replace(profile, episodes=next(durable, None))
     wrong = [f"setting profiles.{name}.{field}: {message}" for field, message in _problems(profile, given)]
     if wrong:
         raise SetupError("; ".join(wrong))
@@ -166,7 +170,7 @@ def _problems(profile: Profile, given: Mapping[str, Any]) -> Iterator[tuple[str,
     for tier, cells in profile.cells.items():
         if not cells:
             yield f"cells.{tier}", "has no kind; leave the tier out"
-    if given.get("episodes") is not None:
+    if profile.episodes is not None:
         yield from _episode_problems(profile)
     by_kind = {"conflict": given.get("conflict", {}), "promotion": profile.promotion, "retention": profile.retention}
     for field, rules in by_kind.items():

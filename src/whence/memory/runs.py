@@ -54,7 +54,7 @@ class Runs:
         document = {
             "effect": "start_run",
             "event_id": run_id,
-            "user_id": told_by if profile.anchor == "user" else None,
+            "user_id": profile.owner(told_by),
             "agent": agent,
             "instance": instance,
             "task_type": task_type,
@@ -166,6 +166,8 @@ class Runs:
 
     async def _told_by(self, principal: Principal, run: Run) -> str | None:
         """Whose an event of the run is: an administrator tells it for whom the run was started, whosever it is."""
-        if not principal.is_admin or run.user_id is not None:
-            return principal.scope.user_id or run.user_id
+        if not principal.is_admin:
+            return principal.user_id
+        if run.user_id is not None:
+            return run.user_id
         return (await self._ledger.get(principal.scope, run.run_id)).user_id

@@ -286,9 +286,8 @@ def vector_in(payload: dict[str, Any]) -> Vector | None:
 
 def normal(text: str) -> str:
     """How texts are compared: without regard to case, width, space and signs that are not seen."""
-    if text.isascii():
-        text = _CONTROL.sub("", text)
-    else:
+    text = _CONTROL.sub("", text)
+    if not text.isascii():
         seen = "".join(filter(_is_seen, unicodedata.normalize("NFKC", text)))
         # A letter and its accent are one again where something stood between them.
         text = unicodedata.normalize("NFKC", seen)
@@ -296,8 +295,8 @@ def normal(text: str) -> str:
 
 
 def _is_seen(sign: str) -> bool:
-    """Unlike spaces without a width, joiners, soft hyphens, marks of direction and what only a terminal obeys."""
-    return unicodedata.category(sign) != "Cf" and _CONTROL.match(sign) is None
+    """Unlike spaces without a width, joiners, soft hyphens and marks of direction."""
+    return unicodedata.category(sign) != "Cf"
 
 
 def _hash_of(text: str, *ids: str) -> str:
@@ -367,7 +366,7 @@ def _sources(drafted: Draft, found: dict[UUID, bool], origins: Mapping[UUID, UUI
 
 def owner_in(drafted: Draft) -> str | None:
     """Whose memory it is; None stands for the workspace."""
-    return drafted.user_id if drafted.profile.anchor == "user" else None
+    return drafted.profile.owner(drafted.user_id)
 
 
 def owner_of(principal: Principal, named: str | None, name: str, profile: Profile) -> str | None:
@@ -482,7 +481,7 @@ def check_name(field: str, text: str, limit: int) -> None:
         raise refused(field, problem)
     if BETWEEN in text:
         raise refused(field, "must not contain the control character U+001F")
-    if not text[0].isalnum() and not any(_is_seen(sign) and not sign.isspace() for sign in text):
+    if not text[0].isalnum() and not any(_is_seen(sign) and not sign.isspace() for sign in _CONTROL.sub("", text)):
         raise refused(field, "must not be blank")
 
 

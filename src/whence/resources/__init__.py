@@ -24,7 +24,7 @@ from whence.documents import Chunk, Document, Unreadable
 from whence.documents.kinds import Kind, kind_of
 from whence.documents.process import Readers
 from whence.errors import FieldError, InvalidInput, NotFound, Overloaded, SetupError, Unavailable, UnsupportedMedia
-from whence.identity import Principal, check_user_id
+from whence.identity import Principal
 from whence.ids import new_id
 from whence.ledger import Ledger
 from whence.ledger.append import lock_head
@@ -125,7 +125,6 @@ class Resources:
         check_cell(DOCUMENTS, self._profile, "persistent", "episodic")
         owner = owner_of(principal, file.user_id, DOCUMENTS, self._profile)
         assert owner is not None
-        check_user_id(owner)
         agent = agent_of(file.app_id, file.project_id)
         file.spool.check()
         kind = _kind(file)
