@@ -211,6 +211,10 @@ class SubjectKey:
         ciphertext = nonce + self._aead.encrypt(nonce, plaintext, place)
         return SealedPayload(ciphertext, commit(self.salt(place), canonical))
 
+    def sealing(self, place: bytes, plaintext: bytes, canonical: bytes) -> "Sealing":
+        """The same for later. Raises now where it could not be done then."""
+        return Sealing(self, place, plaintext, canonical)
+
     def open(self, place: bytes, ciphertext: bytes) -> bytes:
         try:
             return self._aead.decrypt(ciphertext[:NONCE_BYTES], ciphertext[NONCE_BYTES:], place)
@@ -226,6 +230,25 @@ class SubjectKey:
         return hmac.digest(self._salts, place, "sha256")
 
 
+class Sealing:
+    """A payload that is sealed once, when it is needed."""
+
+    __slots__ = ("_canonical", "_done", "_place", "_plaintext", "key", "size")
+
+    def __init__(self, key: SubjectKey, place: bytes, plaintext: bytes, canonical: bytes) -> None:
+        self.key = key
+        self.size = len(plaintext)
+        self._place = place
+        self._plaintext = plaintext
+        self._canonical = canonical
+        self._done: SealedPayload | None = None
+
+    def done(self) -> SealedPayload:
+        if self._done is None:
+            self._done = self.key.seal(self._place, self._plaintext, self._canonical)
+        return self._done
+
+
 class ShreddedKey(SubjectKey):
     """In the place of a key that was shredded and has come back, with a backup of the database, in its wrapped form."""
 
@@ -233,6 +256,9 @@ class ShreddedKey(SubjectKey):
         self.key_id = key_id
 
     def seal(self, place: bytes, plaintext: bytes, canonical: bytes) -> NoReturn:
+        raise SetupError(_SHREDDED)
+
+    def sealing(self, place: bytes, plaintext: bytes, canonical: bytes) -> NoReturn:
         raise SetupError(_SHREDDED)
 
     def open(self, place: bytes, ciphertext: bytes) -> NoReturn:

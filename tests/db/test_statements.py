@@ -56,7 +56,7 @@ def test_statement_can_be_prepared(owner: Connection, package: str, name: str) -
     owner.execute(b"PREPARE s AS " + numbered(load(package)[name]))
 
 
-@pytest.mark.parametrize("name", ["append", "append_payloads", "remember_plain"])
+@pytest.mark.parametrize("name", ["append", "append_sealed", "remember_plain"])
 def test_statement_for_one_row_can_be_prepared(owner: Connection, name: str) -> None:
     owner.execute("SET ROLE whence_workspace")
     statement = taking_once(load("whence.ledger")[name])

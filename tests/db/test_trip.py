@@ -16,7 +16,7 @@ from conftest import Workspace
 from whence.app import App
 from whence.db import Database, Scope
 from whence.db.embedded import EmbeddedServer
-from whence.db.trip import MAX_KEPT, Statement, Values
+from whence.db.trip import MAX_KEPT, Said, Statement, Values
 from whence.errors import Unavailable
 
 SELECT = Statement("test_select", b"SELECT octet_length(%(data)s::bytea)::bigint, current_user::text")
@@ -142,29 +142,64 @@ async def test_where_one_connection_is_lost_the_one_that_is_kept_is_looked_at(
         await database.one_trip(scope, [(WHO, given)])
 
 
-async def test_statements_are_made_while_the_database_begins(postgres: EmbeddedServer, workspace: Workspace) -> None:
+@pytest.mark.parametrize("first", [None, BUMP])
+async def test_the_database_works_while_what_takes_a_while_is_made(
+    postgres: EmbeddedServer, workspace: Workspace, first: Statement | None
+) -> None:
     scope, given, seen = Scope(workspace.workspace_id), values(workspace), list[str]()
+    said = "SET LOCAL app.workspace_id" if first is None else "UPDATE whence.workspace_heads"
 
-    def made() -> Iterator[tuple[Statement, Values]]:
+    def made() -> Iterator[Said | None]:
+        if first is not None:
+            yield first, given
+        yield None
         with psycopg.connect(postgres.app_conninfo, autocommit=True) as conn:
             deadline = time.monotonic() + 10
             while not seen and time.monotonic() < deadline:
                 rows = conn.execute("SELECT query FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchall()
-                seen.extend(query for (query,) in rows if query.startswith("SET LOCAL app.workspace_id"))
+                seen.extend(query for (query,) in rows if query.startswith(said))
         yield BUMP, given
 
     async with Database(postgres.app_conninfo, 2) as database:
         [row] = await database.one_trip(scope, [(WHO, given)])
         pid = int(row.get_value(0, 0) or b"")
-        [row] = await database.one_trip(scope, made())
-    assert int.from_bytes(row.get_value(0, 0) or b"") == 1
+        *_, row = await database.one_trip(scope, made())
+    assert int.from_bytes(row.get_value(0, 0) or b"") == (1 if first is None else 2)
     assert seen, "nothing was sent before the statements were made"
+
+
+async def test_a_trip_of_which_the_rest_does_not_come_is_ended_by_the_database(
+    postgres: EmbeddedServer, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or others would wait for its locks as long as this process stands still."""
+    monkeypatch.setattr("whence.db.TRIP_SECONDS", 1)
+    scope, given, left = Scope(workspace.workspace_id), values(workspace), [1]
+
+    def made() -> Iterator[Said | None]:
+        yield BUMP, given
+        yield None
+        deadline = time.monotonic() + 30
+        with psycopg.connect(postgres.app_conninfo, autocommit=True) as conn:
+            while left != [0] and time.monotonic() < deadline:
+                row = conn.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone()
+                left[:] = row or ()
+        yield BUMP, given
+
+    async with Database(postgres.app_conninfo, 2) as database:
+        [row] = await database.one_trip(scope, [(WHO, given)])
+        assert database.ends_stalled_trips
+        pid = int(row.get_value(0, 0) or b"")
+        with pytest.raises(Unavailable):
+            await database.one_trip(scope, made())
+        assert left == [0]
+        [row] = await database.one_trip(scope, [(BUMP, given)])
+    assert int.from_bytes(row.get_value(0, 0) or b"") == 1
 
 
 async def test_statements_that_cannot_be_made_leave_the_connections_usable(app: App, workspace: Workspace) -> None:
     scope, given = Scope(workspace.workspace_id), values(workspace)
 
-    def made() -> Iterator[tuple[Statement, Values]]:
+    def made() -> Iterator[Said]:
         yield BUMP, given
         raise ValueError("one of them is not to be had")
 
@@ -195,7 +230,7 @@ async def test_what_was_not_prepared_because_of_a_failure_is_prepared_later(
     async with Database(postgres.app_conninfo, 2) as database:
         for _ in range(3):
             with pytest.raises(psycopg.errors.UndefinedTable):
-                await database.one_trip(scope, [(DIVIDE, given), (wrong, given), (BUMP, given)])
+                await database.one_trip(scope, [(wrong, given), (DIVIDE, given), (BUMP, given)])
         with pytest.raises(psycopg.errors.DivisionByZero):
             await database.one_trip(scope, [(DIVIDE, given), (BUMP, given)])
         [row] = await database.one_trip(scope, [(BUMP, given)])
@@ -290,7 +325,7 @@ async def test_a_connection_on_which_nothing_is_prepared_any_more_is_replaced(
 async def test_an_error_of_the_database_while_statements_are_made_is_told_as_it_is(
     app: App, workspace: Workspace
 ) -> None:
-    def made() -> Iterator[tuple[Statement, Values]]:
+    def made() -> Iterator[Said]:
         yield BUMP, values(workspace)
         raise psycopg.DataError("one of them is not to be had")
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,12 +14,15 @@ from psycopg.pq.abc import PGresult
 from conftest import Workspace
 from samples import event
 from whence.app import App
-from whence.db import Database
+from whence.crypto import SealedPayload, Sealing, SubjectKey
+from whence.db import Database, Scope
+from whence.db.trip import Said
 from whence.errors import NotFound, Overloaded, Unavailable
-from whence.ledger import coalesce
+from whence.ledger import SEALED_LATE_BYTES, coalesce
 from whence.ledger.append import Entry
-from whence.ledger.coalesce import ENCODED_WAITERS, HALVED_EFFECTS, LARGE_BATCH_EVENTS, Coalescer
+from whence.ledger.coalesce import ENCODED_WAITERS, HALVED_EFFECTS, LARGE_BATCH_EVENTS, TAKEN_EARLY, Coalescer
 from whence.ledger.effects import OwnEvent
+from whence.ledger.payloads import subject_of
 from whence.wire import Remember
 
 
@@ -32,6 +35,65 @@ async def test_appends_that_arrive_together_share_commits(app: App, workspace: W
     outcomes = await asyncio.gather(*(app.ledger.append(workspace.admin, [event()]) for _ in range(200)))
     assert sorted(outcome.position or 0 for [outcome] in outcomes) == list(range(1, 201))
     assert commits(app) - before <= 10
+
+
+@pytest.mark.parametrize("ends_stalled", [True, False])
+@pytest.mark.parametrize("count", [1, TAKEN_EARLY, TAKEN_EARLY + 1])
+async def test_few_events_get_their_positions_before_they_are_encoded_and_sealed(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, count: int, ends_stalled: bool
+) -> None:
+    """Only where the database would end a trip whose rest does not come."""
+    one_trip, order = app.database.one_trip, list[str]()
+    seal = SubjectKey.seal
+
+    def sealed(*given: Any) -> SealedPayload:
+        order.append("sealed")
+        return seal(*given)
+
+    async def noted(scope: Scope, statements: Iterable[Said | None]) -> list[PGresult]:
+        def each() -> Iterator[Said | None]:
+            for said in statements:
+                order.append("sent" if said is None else said[0].name.decode().removeprefix("whence_"))
+                yield said
+
+        return await one_trip(scope, each())
+
+    await app.ledger.append(workspace.admin, [event({})])
+    monkeypatch.setattr(SubjectKey, "seal", sealed)
+    monkeypatch.setattr(app.database, "one_trip", noted)
+    monkeypatch.setattr(app.database, "ends_stalled_trips", ends_stalled)
+    outcomes = await app.ledger.append(workspace.admin, [event({"n": n}) for n in range(count)])
+    assert [outcome.position for outcome in outcomes] == list(range(2, count + 2))
+    kept = "append_sealed_one" if count == 1 else "append_sealed_alike"
+    if count > TAKEN_EARLY:
+        assert order == [*["sealed"] * count, "sent", "take_positions", kept]
+    elif ends_stalled:
+        assert order == ["take_positions", "sent", *["sealed"] * count, kept]
+    else:
+        assert order == ["sent", *["sealed"] * count, "take_positions", kept]
+
+
+async def test_what_waits_while_others_are_stored_is_sealed_at_once_and_what_is_large_before_it_waits(
+    app: App, workspace: Workspace
+) -> None:
+    key = (await app.ledger.keys.ensure(workspace.workspace_id, {""}))[""]
+    coalescer, entries = app.ledger._coalescer, list[Entry]()
+    for _ in range(2):
+        entry = Entry(event(), key.sealing(b"", b"{}", b"{}"))
+        storing = asyncio.create_task(coalescer.store(workspace.workspace_id, [entry]))
+        await asyncio.sleep(0)
+        entries.append(entry)
+        if len(entries) == 1:
+            first = storing
+            while not coalescer._lanes[workspace.workspace_id].busy:
+                await asyncio.sleep(0)
+    assert entries[1].payload is not None
+    assert entries[1].payload._done is not None
+    await asyncio.gather(first, storing)
+    small, large = await app.ledger._prepare(workspace.admin, [event("x"), event("x" * SEALED_LATE_BYTES)], few=True)
+    assert isinstance(small, Entry)
+    assert isinstance(large, Entry)
+    assert [entry.payload and entry.payload._done is not None for entry in (small, large)] == [False, True]
 
 
 async def test_an_append_waits_for_at_most_two_commits(app: App, workspace: Workspace) -> None:
@@ -70,11 +132,15 @@ async def together(app: App, workspace: Workspace, entries: list[Entry]) -> list
         app.clock,
         registry=app.registry.__class__(),
         on_commit=lambda *_: None,
-        on_refusal=lambda _, entry: app.ledger.keys.forget(workspace.workspace_id, entry.payload_subject or ""),
+        on_refusal=lambda _, entry: app.ledger.keys.forget(workspace.workspace_id, subject_of(entry.event)),
         count=lambda _: None,
     )
     results = await asyncio.gather(*(coalescer.store(workspace.workspace_id, [entry]) for entry in entries))
     return [outcome.status for [outcome] in results]
+
+
+def under_a_key_that_is_gone() -> Sealing:
+    return SubjectKey(uuid.uuid4(), SubjectKey.generate()).sealing(b"", b"{}", b"{}")
 
 
 POISON = {
@@ -82,7 +148,7 @@ POISON = {
     "a lone surrogate": Entry(event(session_id="\ud800")),
     "a broken check": Entry(event(importance_hint=99)),
     "a number too large": Entry(event(schema_version=1 << 40)),
-    "a key that is gone": Entry(event(), bytes(32), "no such subject", uuid.uuid4(), b"sealed under it"),
+    "a key that is gone": Entry(event(subject_id="no such subject"), under_a_key_that_is_gone()),
     "a time that Postgres does not know": Entry(event(ended_at="yesterday")),
 }
 
@@ -183,7 +249,7 @@ async def test_what_the_database_refused_is_named_without_quoting_it(app: App, w
     coalescer = app.ledger._coalescer
     [[checked], [keyless]] = await asyncio.gather(
         coalescer.store(workspace.workspace_id, [Entry(event(importance_hint=99, tool_name="secret tool"))]),
-        coalescer.store(workspace.workspace_id, [Entry(event(), bytes(32), "nobody", uuid.uuid4(), b"x")]),
+        coalescer.store(workspace.workspace_id, [Entry(event(), under_a_key_that_is_gone())]),
     )
     assert checked.errors[0].message == "the database refused it: events_importance_range"
     assert keyless.errors[0].field == "subject_id"
@@ -212,8 +278,10 @@ async def test_the_database_knows_what_an_event_may_say(
     assert [outcome.status for outcome in outcomes] == ["accepted", "rejected"]
 
 
-async def test_a_commitment_has_its_length(app: App, workspace: Workspace) -> None:
-    [outcome] = await app.ledger._coalescer.store(workspace.workspace_id, [Entry(event(), commitment=b"short")])
+async def test_a_commitment_has_its_length(app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sealing, "done", lambda _: SealedPayload(b"sealed", b"short"))
+    entry = Entry(event(), under_a_key_that_is_gone())
+    [outcome] = await app.ledger._coalescer.store(workspace.workspace_id, [entry])
     assert outcome.errors[0].message == "the database refused it: events_commitment_length"
 
 

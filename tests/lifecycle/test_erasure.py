@@ -579,6 +579,8 @@ async def test_a_shredded_key_opens_nothing_when_a_backup_brings_it_back(
             owner.execute(sql.SQL("INSERT INTO {} VALUES ({})").format(sql.Identifier("whence", table), values), row)
     with pytest.raises(Exception, match="erased after this backup"):
         await app.ledger.payload(workspace.admin.scope, sent.event_id)
+    with pytest.raises(Exception, match="erased after this backup"):
+        await app.ledger.append(ann, [event({"text": "more"})])
     fresh = LocalKeyProvider.from_file(app.settings.kek_path)
     assert fresh.kek_id == app.ledger.keys._provider.kek_id  # pyright: ignore[reportPrivateUsage]
     assert await app.erasures.restored(workspace.workspace_id) == ["ann"]

@@ -187,16 +187,15 @@ async def test_what_is_told_again_takes_two_trips_and_what_is_new_one(
 
     async def counted(scope: Scope, statements: Any) -> Any:
         made = list(statements)
-        trips.append([statement.name.decode() for statement, _ in made])
+        trips.append([said[0].name.decode() for said in made if said is not None])
         return await one_trip(scope, made)
 
     monkeypatch.setattr(app.database, "one_trip", counted)
     for text in ("tea", "tea", "milk"):
         await app.memory.remember(workspace.user("ann"), note(text))
-    plain, documents = (
-        ["whence_append_one", f"whence_{name}"] for name in ("remember_plain_one", "append_payloads_one")
-    )
-    assert trips == [plain, plain, [*documents, "whence_apply_effects"], plain]
+    plain = ["whence_take_positions", "whence_remember_plain_one"]
+    documents = ["whence_take_positions", "whence_append_sealed_one", "whence_apply_effects"]
+    assert trips == [plain, plain, documents, plain]
 
 
 def test_vectors_that_are_given_together_are_what_each_is_by_itself() -> None:
@@ -214,6 +213,15 @@ def test_vectors_of_very_large_and_very_small_numbers_point_somewhere_too(scale:
     given = (3.0 * scale, 4.0 * scale)
     assert unit_given(given).tolist() == unit_given((3.0, 4.0)).tolist()
     assert units_given([given, (1.0, 2.0)]) == [None, None]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", [0.0, float("nan"), float("inf"), float("-inf")])
+def test_what_is_no_vector_is_refused(number: float) -> None:
+    for given in ((number,), (0.0, number), (number, 0.0), (1e308, number, 1e308) if number else (0.0,) * 3):
+        with pytest.raises(InvalidInput, match="embedding: must be finite and not all zero"):
+            unit_given(given)
+    assert unit_given((1e308,) * 16).tolist() == [0.25] * 16
 
 
 async def test_the_longest_vector_of_whoever_has_the_longest_names_is_kept_and_made_again(app: App) -> None:

@@ -192,6 +192,18 @@ def test_of_harmless_texts_nothing_is_looked_for() -> None:
     assert possible_in(["the customer prefers tea", "the train was late again 12 times"]) == []
 
 
+@given(
+    st.lists(
+        st.sampled_from([" ", "is", "WAS", "es", "È", "ist", "ıs", "ſ", "=", ":", "：", "key", "Clave", "\n", "a"])
+    )
+)
+def test_what_says_that_something_is_assigned_is_found_in_whatever_letters(parts: list[str]) -> None:
+    """ASCII is looked through in a quicker way than other texts, to the same end."""
+    text = "".join(parts)
+    says = credentials._SAYS.search(text) is not None
+    assert credentials._is_assigned(text) == (says and any(name in text.lower() for name in credentials._NAMES))
+
+
 @given(st.lists(st.text(st.sampled_from("ab1 @.:=-\n{[+0é")), min_size=1, max_size=5))
 def test_what_a_text_may_hold_it_may_hold_among_others(texts: list[str]) -> None:
     for text in texts:

@@ -9,14 +9,13 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import psycopg
 from psycopg import AsyncConnection, pq, sql
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from whence.db.trip import Statement, Values, close, one_trip
+from whence.db.trip import Said, close, one_trip
 from whence.errors import DatabaseError, Unavailable
 
 SESSION_VAR_WORKSPACE_ID: Final = "app.workspace_id"
@@ -29,6 +28,10 @@ WORKER_ROLE: Final = "whence_worker"
 POOL_MAX_CONNECTIONS = 16
 TRIP_MAX_CONNECTIONS = 8
 POOL_WAIT_SECONDS = 10.0
+TRIPS_END_SINCE_VERSION = 170_000
+"""Of Postgres, which has `transaction_timeout` from then on."""
+TRIP_SECONDS = 70
+"""Longer than a statement of it may take, which is told as such."""
 
 # That a connection is closed is no news: it was given up in the middle of an answer, or the server has ended, which
 # whoever asks is told.
@@ -45,8 +48,7 @@ Tx = AsyncConnection[tuple[Any, ...]]
 """A connection inside a transaction that has its scope set. Verbs take it first; whoever opened it commits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """On whose behalf a transaction runs: a user of a workspace, or (`user_id` None) the workspace itself."""
 
     workspace_id: str
@@ -83,9 +85,13 @@ class Database:
     ) -> None:
         self._revive = revive
         self._reviving: asyncio.Task[None] | None = None
-        self._pool = _pool(conninfo, 2, max_connections, prepare_threshold=0)
+        self.ends_stalled_trips = False
+        """Whether the database ends a trip of which the rest does not come. Without that a process that is stopped, and
+        not killed, would keep its locks for as long. Known when there was a first trip."""
+        self._pool = _pool(conninfo, 2, max_connections, 0, _become_app)
         # Apart, because psycopg drops all prepared statements of a connection whose own ones must go.
-        self._trips = _pool(conninfo, 1, min(max_connections, TRIP_MAX_CONNECTIONS), prepare_threshold=None)
+        trips = min(max_connections, TRIP_MAX_CONNECTIONS)
+        self._trips = _pool(conninfo, 1, trips, None, self._become_app_for_trips)
         self._kept: Tx | None = None
         """Of those, one that waits for the next trip: a workspace has one trip at a time, a backend that has just made
         one is quicker at the next, and to give it back and ask for it again takes longer than to send the trip."""
@@ -129,9 +135,9 @@ class Database:
             finally:
                 await self._pool.putconn(conn)
 
-    async def one_trip(self, scope: Scope, statements: Iterable[tuple[Statement, Values]]) -> list[pq.abc.PGresult]:
+    async def one_trip(self, scope: Scope, statements: Iterable[Said | None]) -> list[pq.abc.PGresult]:
         """The statements as one transaction, committed when this returns; what gave rows. They may be made as they are
-        asked for: the database begins meanwhile."""
+        asked for, and None among them has the database work on those before it meanwhile."""
         with _unavailable_when_unreachable():
             conn = await self._for_a_trip()
             try:
@@ -148,6 +154,13 @@ class Database:
             else:
                 await self._trips.putconn(conn)
             return made
+
+    async def _become_app_for_trips(self, conn: Tx) -> None:
+        await _become_app(conn)
+        if conn.info.server_version >= TRIPS_END_SINCE_VERSION:
+            # What is between two statements of a trip is not idle to Postgres.
+            await conn.execute(sql.SQL("SET transaction_timeout = {}").format(f"{TRIP_SECONDS}s"))
+            self.ends_stalled_trips = True
 
     async def _for_a_trip(self) -> Tx:
         conn, self._kept = self._kept, None
@@ -223,7 +236,13 @@ class Database:
         await asyncio.shield(self._reviving)
 
 
-def _pool(conninfo: str, kept: int, max_connections: int, prepare_threshold: int | None) -> AsyncConnectionPool[Tx]:
+def _pool(
+    conninfo: str,
+    kept: int,
+    max_connections: int,
+    prepare_threshold: int | None,
+    configure: Callable[[Tx], Awaitable[None]],
+) -> AsyncConnectionPool[Tx]:
     return AsyncConnectionPool(
         conninfo,
         connection_class=AsyncConnection[tuple[Any, ...]],
@@ -231,7 +250,7 @@ def _pool(conninfo: str, kept: int, max_connections: int, prepare_threshold: int
         max_size=max_connections,
         timeout=POOL_WAIT_SECONDS,
         kwargs={"autocommit": True, "prepare_threshold": prepare_threshold},
-        configure=_become_app,
+        configure=configure,
         open=False,
     )
 

@@ -28,19 +28,6 @@ MAX_KEPT = 256
 """Commands that are prepared on one connection; those beyond are parsed each time they are said."""
 
 
-class _Prepared:
-    """What the database knows on one connection."""
-
-    def __init__(self) -> None:
-        self.statements = set[bytes]()
-        """By their names."""
-        self.commands = dict[bytes, bytes]()
-        """With their names."""
-
-
-_prepared: WeakKeyDictionary[Connection, _Prepared] = WeakKeyDictionary()
-
-
 class Statement:
     """A statement that is prepared once on each connection. Its values travel in binary."""
 
@@ -49,6 +36,9 @@ class Statement:
         self.parameters = tuple(dict.fromkeys(name.decode() for name in _PLACEHOLDER.findall(statement)))
         places = {name: b"$%d" % place for place, name in enumerate(self.parameters, 1)}
         self.sql = _PLACEHOLDER.sub(lambda found: places[found[1].decode()], statement)
+
+
+Said = tuple[Statement, Values]
 
 
 def rows_of(result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
@@ -61,30 +51,31 @@ def rows_of(result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
 
 
 async def one_trip(
-    conn: Connection, begin: Sequence[bytes], who: Sequence[bytes], statements: Iterable[tuple[Statement, Values]]
+    conn: Connection, begin: Sequence[bytes], who: Sequence[bytes], statements: Iterable[Said | None]
 ) -> list[pq.abc.PGresult]:
     """Begins, runs the statements and commits; returns what gave rows.
 
-    `begin` is prepared and `who` is not: there are too many users, and nothing here is to remember one. Statements that
-    are made as they are asked for are made while the database begins. Raises the first error; the transaction is then
-    the caller's to roll back.
+    `begin` is prepared and `who` is not: there are too many users, and nothing here is to remember one. None among the
+    statements says that the next takes a while to make: those before it are sent, and the database works on them
+    meanwhile. Raises the first error; the transaction is then the caller's to roll back.
     """
-    sending = _Sending(conn)
+    line = _lines.get(conn) or _Line(conn)
+    sending = _Sending(line, conn.pgconn)
     # Before anything can fail, after which nothing would be prepared.
     for command in (*begin, _COMMIT):
         sending.keep(command)
     for command in (*begin, *who):
         sending.say(command)
-    if not isinstance(statements, Sequence):
-        conn.pgconn.flush()
-    made = list(statements)
-    for statement, _ in made:
+    for each in statements:
+        if each is None:
+            conn.pgconn.flush()
+            continue
+        statement, values = each
         sending.prepare(statement)
-    for statement, values in made:
         sending.run(statement, values)
     sending.say(_COMMIT)
     conn.pgconn.pipeline_sync()
-    results = await (_exchanges.get(conn) or _Exchange(conn)).results()
+    results = await line.results()
     conn.pgconn.exit_pipeline_mode()
     sending.learn(results)
     for result in results:
@@ -96,11 +87,11 @@ async def one_trip(
 class _Sending:
     """What is sent on a connection in one go. What is not prepared there yet is prepared on the way."""
 
-    def __init__(self, conn: Connection) -> None:
-        self._pgconn = conn.pgconn
-        self._known = _prepared.setdefault(conn, _Prepared())
-        self._statements = set[bytes]()
-        self._commands = dict[bytes, bytes]()
+    def __init__(self, line: "_Line", pgconn: pq.abc.PGconn) -> None:
+        self._pgconn = pgconn
+        self._line = line
+        self._statements: set[bytes] = set()
+        self._commands: dict[bytes, bytes] = {}
         """What this prepares, as in what is known."""
         self._sent: list[bytes | None] = []
         """Of everything that has a result, what it prepares."""
@@ -109,18 +100,18 @@ class _Sending:
     def keep(self, command: bytes) -> None:
         """Prepares a command, which SQL itself cannot. Under a number: the database knows names apart by their first
         63 bytes, and commands that say whose rows are to be seen may begin with as many that are the same."""
-        number = len(self._known.commands) + len(self._commands)
-        if command not in self._known.commands and number < MAX_KEPT:
+        number = len(self._line.commands) + len(self._commands)
+        if command not in self._line.commands and number < MAX_KEPT:
             self._commands[command] = b"whence_command_%d" % number
             self._prepare(command, self._commands[command], command)
 
     def prepare(self, statement: Statement) -> None:
-        if statement.name not in self._known.statements and statement.name not in self._statements:
+        if statement.name not in self._line.statements and statement.name not in self._statements:
             self._statements.add(statement.name)
             self._prepare(statement.name, statement.name, statement.sql)
 
     def say(self, command: bytes) -> None:
-        name = self._known.commands.get(command) or self._commands.get(command)
+        name = self._line.commands.get(command) or self._commands.get(command)
         if name is None:
             self._pgconn.send_query_params(command, None)
         else:
@@ -140,17 +131,17 @@ class _Sending:
             if what is None or result.status != pq.ExecStatus.COMMAND_OK:
                 continue
             if what in self._statements:
-                self._known.statements.add(what)
+                self._line.statements.add(what)
             else:
-                self._known.commands[what] = self._commands[what]
+                self._line.commands[what] = self._commands[what]
 
     def _prepare(self, what: bytes, name: bytes, sql: bytes) -> None:
         self._pgconn.send_prepare(name, sql)
         self._sent.append(what)
 
 
-class _Exchange:
-    """Sends and reads on a connection when the event loop says that it can.
+class _Line:
+    """What is known of a connection, which sends and reads when the event loop says that it can.
 
     The loop is told of the socket once, and not in every trip, which took it nine calls of the system. It is told of a
     duplicate, because whoever else waits on this connection does so by its socket's own number, and takes that number
@@ -158,6 +149,10 @@ class _Exchange:
     """
 
     def __init__(self, conn: Connection) -> None:
+        self.statements: set[bytes] = set()
+        """What the database has prepared, by names."""
+        self.commands: dict[bytes, bytes] = {}
+        """The same, with their names."""
         self._pgconn = conn.pgconn
         self._socket = os.dup(conn.pgconn.socket)
         self._poll = select.poll()
@@ -165,7 +160,7 @@ class _Exchange:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._read: list[pq.abc.PGresult] = []
         self._ended: asyncio.Future[None] | None = None
-        _exchanges[conn] = self
+        _lines[conn] = self
         self.close = finalize(conn, self._close)
         """Does it once, at the latest when the connection is gone."""
 
@@ -244,13 +239,13 @@ class _Exchange:
         os.close(self._socket)
 
 
-_exchanges: WeakKeyDictionary[Connection, _Exchange] = WeakKeyDictionary()
+_lines: WeakKeyDictionary[Connection, _Line] = WeakKeyDictionary()
 
 
 async def close(conn: Connection) -> None:
     """At once: while a number of its socket is open, the server waits for the rest of what it was being sent, with its
     locks."""
-    exchange = _exchanges.pop(conn, None)
-    if exchange is not None:
-        exchange.close()
+    line = _lines.pop(conn, None)
+    if line is not None:
+        line.close()
     await conn.close()

@@ -20,7 +20,7 @@ from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.ledger.append import Block, Entry, Outcome, Status, append, append_fresh, lock_head
 from whence.ledger.behind import Behind
-from whence.ledger.coalesce import SLICE_EVENTS, Coalescer, Parts
+from whence.ledger.coalesce import SLICE_EVENTS, TAKEN_EARLY, Coalescer, Parts
 from whence.ledger.effects import OwnEvent
 from whence.ledger.events import problems
 from whence.ledger.heads import Heads, head_of
@@ -33,6 +33,9 @@ MAX_PAGE_EVENTS = 1_000
 MAX_JOINED_CONTENTS = 1_000
 MAX_JOINED_BYTES = 8 << 20
 SLICE_BYTES = 1 << 20
+SEALED_LATE_BYTES = 16 << 10
+"""Of a payload that may be sealed while the database begins. A larger one takes a while, in which others may wait for
+positions."""
 MAX_CONTENT_BYTES = 32 << 20
 
 _SQL = load("whence.ledger")
@@ -105,7 +108,7 @@ class Ledger:
             clock,
             registry,
             on_commit=self.heads.moved,
-            on_refusal=lambda workspace_id, entry: self.keys.forget(workspace_id, entry.payload_subject or ""),
+            on_refusal=lambda workspace_id, entry: self.keys.forget(workspace_id, subject_of(entry.event)),
             count=self._count_all,
         )
         self.behind = Behind(self.record, registry)
@@ -121,7 +124,7 @@ class Ledger:
         """Stores each event that is sound and new; says after the commit what became of every one, in order."""
         ready: list[Entry | list[FieldError]] = []
         for part in _slices(events):
-            ready += await self._prepare(principal, part)
+            ready += await self._prepare(principal, part, len(events) <= TAKEN_EARLY)
             if len(ready) < len(events):
                 # A large batch must not hold up everybody else's small append.
                 await asyncio.sleep(0)
@@ -138,7 +141,7 @@ class Ledger:
 
         Until it ends nothing else is appended to the workspace, so it should end soon.
         """
-        ready = await self._prepare(principal, events)
+        ready = await self._prepare(principal, events, few=False)
         entries = [item for item in ready if isinstance(item, Entry)]
         stored = iter(await append(tx, principal.workspace_id, entries, self._clock()) if entries else [])
         return [next(stored) if isinstance(item, Entry) else Outcome("rejected", None, tuple(item)) for item in ready]
@@ -192,7 +195,8 @@ class Ledger:
 
     async def _own_entries(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Entry]:
         keys = await self.keys.ensure(workspace_id, {subject_of(own.event) for own in events})
-        return [_entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, own) for own in events]
+        few = len(events) <= TAKEN_EARLY
+        return [_entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, few, own) for own in events]
 
     def count(self, status: Status, count: int) -> None:
         """For the metrics; a gateway counts what it rejects before it comes here."""
@@ -203,13 +207,17 @@ class Ledger:
         for status in set(statuses):
             self.count(status, statuses.count(status))
 
-    async def _prepare(self, principal: Principal, events: Sequence[Event]) -> list[Entry | list[FieldError]]:
-        """Each event checked, stamped and sealed, or what is wrong with it."""
+    async def _prepare(
+        self, principal: Principal, events: Sequence[Event], few: bool
+    ) -> list[Entry | list[FieldError]]:
+        """Each event checked, stamped and sealed, or what is wrong with it. What are `few` is sealed when its turn
+        comes, if it is small."""
         now = self._clock()
         checked = [_checked(principal, event, now) for event in events]
         subjects = {subject_of(item) for item in checked if isinstance(item, Event) and item.payload is not UNSET}
         keys = await self.keys.ensure(principal.workspace_id, subjects) if subjects else {}
-        return [_sealed(principal.workspace_id, item, keys) if isinstance(item, Event) else item for item in checked]
+        workspace_id = principal.workspace_id
+        return [_sealed(workspace_id, item, keys, few) if isinstance(item, Event) else item for item in checked]
 
     async def page(self, scope: Scope, after: int, limit: int, wanted: Filter = EVERYTHING) -> EventPage:
         """Events past position `after`, in order of position."""
@@ -369,19 +377,22 @@ def _checked(principal: Principal, event: Event, now: datetime) -> Event | list[
     return errors or event
 
 
-def _entry(workspace_id: str, event: Event, key: SubjectKey, payload: bytes, own: OwnEvent | None = None) -> Entry:
+def _entry(
+    workspace_id: str, event: Event, key: SubjectKey, payload: bytes, few: bool, own: OwnEvent | None = None
+) -> Entry:
     """Raises what `canonical` raises where the payload cannot be read."""
     form = payload if own is not None and own.is_canonical else canonical(payload)
-    sealed = key.seal(_place(workspace_id, event.event_id), payload, form)
-    effect = None if own is None else own.effect
-    return Entry(event, sealed.commitment, subject_of(event), key.key_id, sealed.ciphertext, effect)
+    sealing = key.sealing(_place(workspace_id, event.event_id), payload, form)
+    if not few or len(payload) > SEALED_LATE_BYTES:
+        sealing.done()
+    return Entry(event, sealing, None if own is None else own.effect)
 
 
-def _sealed(workspace_id: str, event: Event, keys: dict[str, SubjectKey]) -> Entry | list[FieldError]:
+def _sealed(workspace_id: str, event: Event, keys: dict[str, SubjectKey], few: bool) -> Entry | list[FieldError]:
     if event.payload is UNSET:
         return Entry(event)
     try:
-        return _entry(workspace_id, event, keys[subject_of(event)], bytes(event.payload))
+        return _entry(workspace_id, event, keys[subject_of(event)], bytes(event.payload), few)
     except (RecursionError, msgspec.DecodeError, UnicodeError):
         return [
             FieldError(

@@ -10,12 +10,14 @@ from uuid import UUID
 import msgspec
 from psycopg.pq.abc import PGresult
 
+from whence.crypto import Sealing
 from whence.db import Tx
 from whence.db.arrays import Array, Byteas, Smallints, Texts, Times, Uuids, row_values, scalar, taking_once
 from whence.db.queries import load
-from whence.db.trip import Statement, Values
+from whence.db.trip import Said, Statement
 from whence.errors import FieldError, NotFound
 from whence.ledger.effects import TOLD, CameOf, Effect, Placed, Remembering, apply, effects_trip
+from whence.ledger.payloads import subject_of
 from whence.wire import Event, Measures
 
 _SQL = load("whence.ledger")
@@ -58,12 +60,13 @@ class _Form:
     """The statements of a trip, made for one event, for such as are alike, or for any."""
 
     def __init__(self, name: str, once: Collection[str] | None) -> None:
-        self.append, self.append_payloads, self.remember_plain = (
+        self.append, self.append_sealed, self.remember_plain = (
             Statement(f"{statement}_{name}", taking_once(_SQL[statement], once))
-            for statement in ("append", "append_payloads", "remember_plain")
+            for statement in ("append", "append_sealed", "remember_plain")
         )
 
 
+_TAKE_POSITIONS = Statement("take_positions", _SQL["take_positions"])
 _ONE, _ALL_ALIKE, _ANY = _Form("one", None), _Form("alike", _ALIKE | TOLD.keys()), _Form("any", ())
 
 # What makes two events the same event, in the order of the statement `stored_before`.
@@ -72,13 +75,10 @@ _CONTENT = (*_COLUMNS, "payload", "measures")
 
 # Many are alive at once, and none is part of a cycle: the garbage collector need not look at them.
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """An event that is ready to be stored: checked, stamped with its user, its payload sealed."""
+    """An event that is ready to be stored: checked, and stamped with its user."""
 
     event: Event
-    commitment: bytes | None = None
-    payload_subject: str | None = None
-    payload_key: UUID | None = None
-    ciphertext: bytes | None = None
+    payload: Sealing | None = None
     effect: Effect | None = None
     together: UUID | None = None
     """What is stored with others or not at all: the same for all of them, which follow one another."""
@@ -176,9 +176,8 @@ async def lock_head(tx: Tx, workspace_id: str) -> None:
 async def append_fresh(tx: Tx, workspace_id: str, block: Block, now: datetime) -> tuple[int, CameOf]:
     """Stores events none of which is stored yet; returns the head before them, and what came of their effects."""
     values = block.columns | {"workspace_id": workspace_id, "recorded_at": now, "count": block.count}
-    row = await (await tx.execute(_SQL["append"], values)).fetchone()
-    if block.has_payloads:
-        await tx.execute(_SQL["append_payloads"], values)
+    row = await (await tx.execute(_SQL["take_positions"], values)).fetchone()
+    await tx.execute(_SQL["append_sealed" if block.has_payloads else "append"], values)
     came_of = await apply(tx, workspace_id, block.effects, now, block.count) if block.effects else {}
     return (row[0] if row else 0), came_of
 
@@ -187,12 +186,14 @@ def accepted(position: int, head: int, came_of: CameOf) -> Outcome:
     return Outcome("accepted", position, (), came_of.get(position - head))
 
 
-def trip_of(
-    workspace_id: str, block: Block, now: datetime, told_before: bool = False
-) -> list[tuple[Statement, Values]]:
-    """The same, as statements of one trip; they fail as a whole where an event is stored already. Unless it is known
-    that some were `told_before`, memories that are only to be stored are taken to be new, and all fail where one is
-    not."""
+def positions_for(workspace_id: str, count: int) -> Said:
+    """What a trip that stores so many events says first, which can be before they are encoded."""
+    return _TAKE_POSITIONS, {"workspace_id": workspace_id.encode(), "count": count.to_bytes(8)}
+
+
+def statements_of(workspace_id: str, block: Block, now: datetime, told_before: bool = False) -> list[Said]:
+    """What it says then; the trip fails as a whole where an event is stored already. Unless it is known that some were
+    `told_before`, memories that are only to be stored are taken to be new, and all fail where one is not."""
     plain = None if told_before else Remembering.of(block.effects, block.count)
     if block.row is not None:
         form, values = _ONE, dict(block.row)
@@ -206,9 +207,9 @@ def trip_of(
     values["count"] = block.count.to_bytes(8)
     if plain is not None:
         values |= plain.values(once=form is not _ANY)
-        return [(form.append, values), (form.remember_plain, values)]
-    payloads = [(form.append_payloads, values)] if block.has_payloads else []
-    return [(form.append, values), *payloads, *effects_trip(block.effects, values)]
+        return [(form.remember_plain, values)]
+    append = form.append_sealed if block.has_payloads else form.append
+    return [(append, values), *effects_trip(block.effects, values)]
 
 
 def head_in(rows: list[PGresult], workspace_id: str) -> int:
@@ -224,12 +225,16 @@ def _encode_measures(measures: Measures) -> str:
 
 def _row(entry: Entry) -> tuple[object, ...]:
     measures = entry.event.measures and _encode_measures(entry.event.measures)
-    sealed = (entry.commitment, entry.payload_subject, entry.payload_key, entry.ciphertext)
+    if entry.payload is None:
+        return (*_of_event(entry.event), measures, None, None, None, None)
+    ciphertext, commitment = entry.payload.done()
+    sealed = (commitment, subject_of(entry.event), entry.payload.key.key_id, ciphertext)
     return (*_of_event(entry.event), measures, *sealed)
 
 
 def _content(entry: Entry) -> tuple[object, ...]:
-    return (*_of_event(entry.event), entry.commitment, entry.event.measures)
+    commitment = entry.payload and entry.payload.done().commitment
+    return (*_of_event(entry.event), commitment, entry.event.measures)
 
 
 def _stored_content(row: tuple[Any, ...]) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ When a group fails, it is halved until the entry that fails stands alone, or wit
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import psycopg
@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from whence.clock import Clock
 from whence.db import Database, Scope
-from whence.db.trip import Statement, Values
+from whence.db.trip import Said
 from whence.errors import FieldError, Overloaded, RepeatsCanon, Unavailable, WhenceError
-from whence.ledger.append import Block, Entry, Outcome, accepted, append, head_in, trip_of
+from whence.ledger.append import Block, Entry, Outcome, accepted, append, head_in, positions_for, statements_of
 from whence.ledger.effects import came_of_trip
 from whence.logs import tell_failure
 
@@ -33,6 +33,9 @@ HALVED_WAITERS = 32
 HALVED_EFFECTS = 6
 """The same of events that do something, such as memories: to make one ready takes about as long as to store it, and to
 make others ready meanwhile is worth a commit more."""
+TAKEN_EARLY = 8
+"""So many events, or fewer, are given their positions while they are encoded. From then on other processes that append
+to the workspace wait, and to encode many takes a while."""
 ENCODED_WAITERS = 64
 """So many small appends are encoded together as soon as they wait, while the database is busy with others."""
 GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QUEUED_EVENTS)
@@ -105,17 +108,17 @@ class _Group(NamedTuple):
         return Block.joined([*blocks, large] if large else blocks)
 
 
-@dataclass
 class _Lane:
-    small: list[_Waiting] = field(default_factory=list[_Waiting])
-    large: deque[_Waiting] = field(default_factory=deque[_Waiting])
-    encoded: list[Block] = field(default_factory=list[Block])
-    """Of the first of the small ones."""
-    unencoded: int = 0
-    busy: bool = False
-    queued_events: int = 0
-    queued_bytes: int = 0
-    worker: asyncio.Task[None] | None = None
+    def __init__(self) -> None:
+        self.small: list[_Waiting] = []
+        self.large: deque[_Waiting] = deque()
+        self.encoded: list[Block] = []
+        """Of the first of the small ones."""
+        self.unencoded = 0
+        self.busy = False
+        self.queued_events = 0
+        self.queued_bytes = 0
+        self.worker: asyncio.Task[None] | None = None
 
     def put(self, waiting: _Waiting) -> None:
         self.queued_events += len(waiting.entries)
@@ -187,7 +190,7 @@ class Coalescer:
             nothing: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
             nothing.set_result([])
             return nothing
-        size = sum(len(entry.ciphertext or b"") for entry in entries)
+        size = sum(entry.payload.size for entry in entries if entry.payload is not None)
         block = await _encode_in_slices(entries) if len(entries) >= LARGE_BATCH_EVENTS else None
         lane = self._lanes.get(workspace_id)
         if lane is None:
@@ -198,6 +201,11 @@ class Coalescer:
                 raise Overloaded("too many events are waiting to be stored; try again in a second")
         if parts is not None:
             parts.is_let_in = True
+        if lane.busy:
+            # Now, while the database is; else while it begins.
+            for entry in entries:
+                if entry.payload is not None:
+                    entry.payload.done()
         waiting = _Waiting(entries, size, asyncio.get_running_loop().create_future(), block, parts)
         lane.put(waiting)
         if lane.worker is None:
@@ -239,9 +247,13 @@ class Coalescer:
                 return _nobody
             group = group._replace(waiting=group.waiting[:-1])
         entries = [entry for waiting in group.waiting for entry in waiting.entries]
-        self._group_sizes.observe(len(entries))
+
+        def encode() -> Block:
+            self._group_sizes.observe(len(entries))
+            return group.block(entries) or Block.of(entries)
+
         try:
-            outcomes = await self._store(workspace_id, entries, lambda: group.block(entries) or Block.of(entries))
+            outcomes = await self._store(workspace_id, entries, encode)
         except BaseException as error:
             for waiting in group.waiting:
                 waiting.fail(_as_answer(error))
@@ -272,7 +284,7 @@ class Coalescer:
         """
         try:
             try:
-                return await self._store_fresh(workspace_id, encode or _done(Block.of(entries)))
+                return await self._store_fresh(workspace_id, len(entries), encode or _done(Block.of(entries)))
             except (psycopg.errors.UniqueViolation, Unavailable):
                 # Some are stored already, or the connection was lost and they may be.
                 async with self._database.transaction(Scope(workspace_id)) as tx:
@@ -288,12 +300,20 @@ class Coalescer:
             *await self._store(workspace_id, entries[middle:]),
         ]
 
-    async def _store_fresh(self, workspace_id: str, encode: Callable[[], Block]) -> list[Outcome]:
+    async def _store_fresh(self, workspace_id: str, count: int, encode: Callable[[], Block]) -> list[Outcome]:
+        positions = positions_for(workspace_id, count)
         blocks: list[Block] = []
 
-        def statements() -> Iterator[tuple[Statement, Values]]:
+        def statements() -> Iterator[Said | None]:
+            # The database does the first of it while the events are encoded here.
+            is_early = count <= TAKEN_EARLY and self._database.ends_stalled_trips
+            if is_early:
+                yield positions
+            yield None
             blocks.append(encode())
-            yield from trip_of(workspace_id, blocks[0], self._clock())
+            if not is_early:
+                yield positions
+            yield from statements_of(workspace_id, blocks[0], self._clock())
 
         scope = Scope(workspace_id)
         try:
@@ -301,11 +321,11 @@ class Coalescer:
         except psycopg.errors.UniqueViolation as error:
             if error.diag.constraint_name != _SAME_TEXT:
                 raise
-            trip = trip_of(workspace_id, blocks[0], self._clock(), told_before=True)
-            rows = await self._database.one_trip(scope, trip)
+            again = statements_of(workspace_id, blocks[0], self._clock(), told_before=True)
+            rows = await self._database.one_trip(scope, [positions, *again])
         head = head_in(rows, workspace_id)
         came_of = came_of_trip(rows[1]) if len(rows) > 1 else {}
-        return [accepted(position, head, came_of) for position in range(head + 1, head + blocks[0].count + 1)]
+        return [accepted(position, head, came_of) for position in range(head + 1, head + count + 1)]
 
 
 def _done(block: Block) -> Callable[[], Block]:

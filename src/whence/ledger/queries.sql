@@ -2,84 +2,95 @@
 -- Appends of a workspace queue here; the statement that follows sees all that was committed before.
 SELECT last_position FROM whence.workspace_heads WHERE workspace_id = %(workspace_id)s FOR UPDATE;
 
--- name: append
--- Stores events on the positions after the head, which it moves; fails as a whole where one is stored already.
--- The update takes the lock that makes appends of a workspace queue. Arrays travel in binary, one a column; where all
--- events say the same, the ledger makes statements of this one that take it once (see db/arrays.py).
-WITH head AS (
-    UPDATE whence.workspace_heads SET last_position = last_position + %(count)s::bigint
-    WHERE workspace_id = %(workspace_id)s
-    RETURNING last_position - %(count)s::bigint AS last_position
-), stored AS (
-    INSERT INTO whence.events (
-        workspace_id, global_position, event_id, parent_event_id, occurred_at, ended_at, recorded_at, schema_version,
-        importance_hint, event_type, session_id, trace_id, agent_id, user_id, subject_id, tool_name, status,
-        data_classification, payload_ref, payload_commitment, measures
-    )
-    SELECT %(workspace_id)s, head.last_position + place, event_id, parent_event_id, occurred_at, ended_at,
-        %(recorded_at)s, schema_version, importance_hint, event_type, session_id, trace_id, agent_id, user_id,
-        subject_id, tool_name, status, data_classification, payload_ref, payload_commitment, measures::jsonb
-    FROM head, unnest(
-        %(event_id)b::uuid[], %(parent_event_id)b::uuid[], %(occurred_at)b::timestamptz[], %(ended_at)b::timestamptz[],
-        %(schema_version)b::smallint[], %(importance_hint)b::smallint[], %(event_type)b::text[], %(session_id)b::text[],
-        %(trace_id)b::text[], %(agent_id)b::text[], %(user_id)b::text[], %(subject_id)b::text[], %(tool_name)b::text[],
-        %(status)b::text[], %(data_classification)b::text[], %(payload_ref)b::text[], %(payload_commitment)b::bytea[],
-        %(measures)b::text[]
-    ) WITH ORDINALITY AS t (
-        event_id, parent_event_id, occurred_at, ended_at, schema_version, importance_hint, event_type, session_id,
-        trace_id, agent_id, user_id, subject_id, tool_name, status, data_classification, payload_ref,
-        payload_commitment, measures, place
-    )
-)
-SELECT last_position FROM head;
+-- name: take_positions
+-- The next ones, for so many events; says where the head was. The update takes the lock that makes appends of a workspace
+-- queue: what follows it in the transaction sees all that was committed before.
+UPDATE whence.workspace_heads SET last_position = last_position + %(count)s::bigint
+WHERE workspace_id = %(workspace_id)s
+RETURNING last_position - %(count)s::bigint;
 
--- fragment: store_payloads
+-- fragment: head
+-- Where it was before `take_positions`.
+head AS (
+    SELECT last_position - %(count)s::bigint AS last_position FROM whence.workspace_heads
+    WHERE workspace_id = %(workspace_id)s
+)
+
+-- fragment: store_events
+-- Arrays travel in binary, one a column; where all events say the same, the ledger makes statements of these that take it
+-- once (see db/arrays.py).
+INSERT INTO whence.events (
+    workspace_id, global_position, event_id, parent_event_id, occurred_at, ended_at, recorded_at, schema_version,
+    importance_hint, event_type, session_id, trace_id, agent_id, user_id, subject_id, tool_name, status,
+    data_classification, payload_ref, payload_commitment, measures
+)
+SELECT %(workspace_id)s, head.last_position + place, event_id, parent_event_id, occurred_at, ended_at, %(recorded_at)s,
+    schema_version, importance_hint, event_type, session_id, trace_id, agent_id, user_id, subject_id, tool_name, status,
+    data_classification, payload_ref, payload_commitment, measures::jsonb
+FROM head, unnest(
+    %(event_id)b::uuid[], %(parent_event_id)b::uuid[], %(occurred_at)b::timestamptz[], %(ended_at)b::timestamptz[],
+    %(schema_version)b::smallint[], %(importance_hint)b::smallint[], %(event_type)b::text[], %(session_id)b::text[],
+    %(trace_id)b::text[], %(agent_id)b::text[], %(user_id)b::text[], %(subject_id)b::text[], %(tool_name)b::text[],
+    %(status)b::text[], %(data_classification)b::text[], %(payload_ref)b::text[], %(payload_commitment)b::bytea[],
+    %(measures)b::text[]
+) WITH ORDINALITY AS t (
+    event_id, parent_event_id, occurred_at, ended_at, schema_version, importance_hint, event_type, session_id, trace_id,
+    agent_id, user_id, subject_id, tool_name, status, data_classification, payload_ref, payload_commitment, measures, place
+)
+
+-- fragment: sealed
 -- The head has moved past these events already, and whoever removes a key waits for it or has ended: a key that is seen
 -- here is there when this is committed.
-INSERT INTO whence.payloads (workspace_id, global_position, user_id, subject_id, key_id, ciphertext)
-SELECT head.workspace_id, head.last_position - %(count)s::bigint + place, user_id, subject_id, coalesce((
-    SELECT k.key_id FROM whence.subject_keys k
-    WHERE k.workspace_id = %(workspace_id)s AND k.subject_id = t.subject_id AND k.key_id = t.key_id
-), whence.no_such_key()), ciphertext
-FROM whence.workspace_heads head, unnest(
-    %(user_id)b::text[], %(payload_subject)b::text[], %(payload_key)b::uuid[], %(ciphertext)b::bytea[]
-) WITH ORDINALITY AS t (user_id, subject_id, key_id, ciphertext, place)
-WHERE head.workspace_id = %(workspace_id)s AND ciphertext IS NOT NULL
+sealed AS (
+    INSERT INTO whence.payloads (workspace_id, global_position, user_id, subject_id, key_id, ciphertext)
+    SELECT %(workspace_id)s, head.last_position + place, user_id, subject_id, coalesce((
+        SELECT k.key_id FROM whence.subject_keys k
+        WHERE k.workspace_id = %(workspace_id)s AND k.subject_id = t.subject_id AND k.key_id = t.key_id
+    ), whence.no_such_key()), ciphertext
+    FROM head, unnest(
+        %(user_id)b::text[], %(payload_subject)b::text[], %(payload_key)b::uuid[], %(ciphertext)b::bytea[]
+    ) WITH ORDINALITY AS t (user_id, subject_id, key_id, ciphertext, place)
+    WHERE ciphertext IS NOT NULL
+)
 
--- name: append_payloads
--- Follows `append` in its transaction.
-{store_payloads};
+-- name: append
+-- Follows `take_positions` in its transaction: stores events there, and fails as a whole where one is stored already.
+WITH {head}
+{store_events};
+
+-- name: append_sealed
+-- The same with the payloads of those that have one.
+WITH {head}, {sealed}
+{store_events};
 
 -- name: remember_plain
--- Follows `append` in its transaction, where all of its events tell memories that are only to be stored: the payload of
--- each, as `append_payloads` does it, its vector and its row. Fails as a whole where one was told before, or twice here.
-WITH sealed AS (
-    {store_payloads}
-), embedded AS (
+-- The same where all of the events tell memories that are only to be stored: with the vector and the row of each. Fails as
+-- a whole where one was told before, or twice here.
+WITH {head}, {sealed}, embedded AS (
     INSERT INTO whence.memory_vectors (workspace_id, memory_id, user_id, embedder, embedding)
-    SELECT head.workspace_id, event_id, memory_user, embedder, embedding
-    FROM whence.workspace_heads head, unnest(
+    SELECT %(workspace_id)s, event_id, memory_user, embedder, embedding
+    FROM head, unnest(
         %(event_id)b::uuid[], %(memory_user)b::text[], %(embedder)b::text[], %(embedding)b::halfvec[]
     ) WITH ORDINALITY AS t (event_id, memory_user, embedder, embedding, place)
-    WHERE head.workspace_id = %(workspace_id)s
+), remembered AS (
+    INSERT INTO whence.memories (
+        workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, world_id_context, body,
+        body_hash, importance, valid_at, recorded_at, sanitised, speaker, role, teller
+    )
+    SELECT %(workspace_id)s, event_id, head.last_position + place, memory_user, subject_id, said_by, agent_id, profile,
+        tier, kind, world_id_context, body, body_hash, importance, coalesce(valid_at, %(recorded_at)s), %(recorded_at)s,
+        sanitised::jsonb, speaker, role, teller
+    FROM head, unnest(
+        %(event_id)b::uuid[], %(memory_user)b::text[], %(payload_subject)b::text[], %(said_by)b::text[],
+        %(agent_id)b::text[], %(profile)b::text[], %(tier)b::text[], %(kind)b::text[], %(world_id_context)b::text[],
+        %(body)b::text[], %(body_hash)b::bytea[], %(importance)b::float8[], %(valid_at)b::timestamptz[],
+        %(sanitised)b::text[], %(speaker)b::text[], %(role)b::text[], %(teller)b::text[]
+    ) WITH ORDINALITY AS t (
+        event_id, memory_user, subject_id, said_by, agent_id, profile, tier, kind, world_id_context, body, body_hash,
+        importance, valid_at, sanitised, speaker, role, teller, place
+    )
 )
-INSERT INTO whence.memories (
-    workspace_id, memory_id, position, user_id, subject_id, said_by, agent, profile, tier, kind, world_id_context, body,
-    body_hash, importance, valid_at, recorded_at, sanitised, speaker, role, teller
-)
-SELECT %(workspace_id)s, event_id, head.last_position - %(count)s::bigint + place, memory_user, subject_id, said_by,
-    agent_id, profile, tier, kind, world_id_context, body, body_hash, importance, coalesce(valid_at, %(recorded_at)s),
-    %(recorded_at)s, sanitised::jsonb, speaker, role, teller
-FROM whence.workspace_heads head, unnest(
-    %(event_id)b::uuid[], %(memory_user)b::text[], %(payload_subject)b::text[], %(said_by)b::text[],
-    %(agent_id)b::text[], %(profile)b::text[], %(tier)b::text[], %(kind)b::text[], %(world_id_context)b::text[],
-    %(body)b::text[], %(body_hash)b::bytea[], %(importance)b::float8[], %(valid_at)b::timestamptz[],
-    %(sanitised)b::text[], %(speaker)b::text[], %(role)b::text[], %(teller)b::text[]
-) WITH ORDINALITY AS t (
-    event_id, memory_user, subject_id, said_by, agent_id, profile, tier, kind, world_id_context, body, body_hash,
-    importance, valid_at, sanitised, speaker, role, teller, place
-)
-WHERE head.workspace_id = %(workspace_id)s;
+{store_events};
 
 -- name: apply_effects
 -- Follows `append` in its transaction. What the documents say is done; a row for each that is not simply stored.

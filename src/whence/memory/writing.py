@@ -442,15 +442,14 @@ def unit_given(embedding: tuple[float, ...]) -> Unit:
         raise refused("embedding", f"from 1 to {MAX_EMBEDDING_COMPONENTS:,} numbers")
     # As numbers in memory first: numpy takes three times as long for a list.
     vector = np.frombuffer(struct.pack(f"{len(embedding)}d", *embedding))
-    with np.errstate(over="ignore"):
-        length = math.sqrt(vector.dot(vector))
-    if not math.isfinite(length) or length == 0:
-        # Squares of large numbers and of small ones are no numbers any more.
-        largest = float(np.abs(vector).max())
-        if not math.isfinite(largest) or largest == 0:
-            raise refused("embedding", "must be finite and not all zero")
+    # Squares of large numbers and of small ones would be no numbers any more; this takes care of that.
+    length = math.hypot(*embedding)
+    if math.isinf(length) and math.isfinite(largest := float(np.abs(vector).max())):
+        # Each is a number, and their length is none.
         vector = vector / largest
-        length = math.sqrt(vector.dot(vector))
+        length = math.hypot(*vector)
+    if not math.isfinite(length) or length == 0:
+        raise refused("embedding", "must be finite and not all zero")
     return (vector / length).astype(_KEPT)
 
 
