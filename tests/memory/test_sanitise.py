@@ -204,6 +204,12 @@ def test_what_says_that_something_is_assigned_is_found_in_whatever_letters(parts
     assert credentials._is_assigned(text) == (says and any(name in text.lower() for name in credentials._NAMES))
 
 
+@given(st.lists(st.sampled_from(["a" * 7, "b" * 8, "-" * 15, "~" * 16, "é", "!", " ", "\n", "\u00a0", "\x1f", "x"])))
+def test_a_long_value_is_found_by_the_words_wherever_it_stands(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert credentials._has_long(text) == (credentials._LONG.search(text) is not None)
+
+
 @given(st.lists(st.text(st.sampled_from("ab1 @.:=-\n{[+0é")), min_size=1, max_size=5))
 def test_what_a_text_may_hold_it_may_hold_among_others(texts: list[str]) -> None:
     for text in texts:

@@ -128,6 +128,8 @@ _VALUES = tuple(
 _LONG_CHARACTERS = 16
 _LONG = re.compile(rf"[\w.:~+/=%-]{{{_LONG_CHARACTERS}}}")
 """What every token and every such value has, and most sentences have not."""
+_LONG_WORD = re.compile(rf"(?:\S{{0,{_LONG_CHARACTERS - 1}}}+\s)*+\S{{{_LONG_CHARACTERS}}}")
+"""Matches, from its beginning, a text that has one."""
 
 
 def may_hold_api_keys(text: str) -> bool:
@@ -143,8 +145,8 @@ def api_keys(text: str) -> Iterator[Span]:
 
 
 def _has_long(text: str) -> bool:
-    # Words are quicker to measure than such a run is to find.
-    return max(map(len, text.split()), default=0) >= _LONG_CHARACTERS and _LONG.search(text) is not None
+    # A word as long as that is found quicker than such a run.
+    return _LONG_WORD.match(text) is not None and _LONG.search(text) is not None
 
 
 def _tokens(text: str) -> Iterator[Span]:

@@ -155,7 +155,7 @@ _THOUSANDS = re.compile(r"\+?[0-9]{1,3}(?:(?:\.[0-9]{3}){2,5}|(?: [0-9]{3}){1,2}
 _IP = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 
 
-_MANY_DIGITS = re.compile(r"[0-9](?:[^0-9]{0,3}[0-9]){6}")
+_MANY_DIGITS = re.compile(r"[0-9](?:[^0-9]{0,3}+[0-9]){6}")
 """What every telephone has and every card, and most sentences have not."""
 
 

@@ -6,7 +6,7 @@ and never by its value: the counts may be logged, the values may not.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -112,10 +112,10 @@ def possible_in(texts: Iterable[str]) -> list[Category]:
     return [category for category, finder in _FINDERS.items() if said[finder.may_find]]
 
 
-def sanitise(text: str, rules: Mapping[Category, Rule], possible: Iterable[Category] | None = None) -> Sanitised:
+def sanitise(text: str, rules: Mapping[Category, Rule], possible: Sequence[Category] | None = None) -> Sanitised:
     """The text with a mark such as `[email]` for each finding. A category without a rule is replaced. `possible` is
     what `possible_in` says of texts of which this is one."""
-    findings = findings_in(text, rules, possible)
+    findings = findings_in(text, rules, possible) if possible is None or possible else []
     if not findings:
         return Sanitised(text, {}, ())
     counts: Counter[Category] = Counter()
@@ -169,7 +169,7 @@ def findings_in(text: str, rules: Mapping[Category, Rule], possible: Iterable[Ca
 
     What lies inside a value that is kept is kept with it: a mailbox that is part of an address. A trace is no value, so
     what lies inside one counts by itself."""
-    digits = sum(map(text.count, "0123456789")) if possible is None or possible else 0
+    digits = sum(map(text.count, "0123456789"))
     findings = [
         Finding(*span, category)
         for category in (_FINDERS if possible is None else possible)

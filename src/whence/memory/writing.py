@@ -11,6 +11,7 @@ import struct
 import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -50,6 +51,11 @@ _KEPT: Final = np.dtype(">f2")
 
 Unit = npt.NDArray[np.float16]
 """A vector of length one."""
+
+_NAMES: Final = (
+    *("agent", "user_id", "subject_id", "session_id", "interaction_id", "world_id_context", "key", "speaker"),
+)
+_names_in = attrgetter(*_NAMES)
 
 _FOUND_OUT: Final = frozenset({"origin", "role"})
 """Of a source, and not told by the sender."""
@@ -126,16 +132,7 @@ def draft(
     """By the agent's profile, or by the one that is named. `possible` is what its text may hold that must not be
     remembered, and `vector` its embedding of length one, where they are known. Raises InvalidInput that names the
     field."""
-    for field, value in (
-        ("agent", request.agent),
-        ("user_id", request.user_id),
-        ("subject_id", request.subject_id),
-        ("session_id", request.session_id),
-        ("interaction_id", request.interaction_id),
-        ("world_id_context", request.world_id_context),
-        ("key", request.key),
-        ("speaker", request.speaker),
-    ):
+    for field, value in zip(_NAMES, _names_in(request), strict=True):
         if value is not None:
             check_name(field, value, MAX_IDENTIFIER_CHARACTERS)
     name, profile = profiles.of(request.agent) if named is None else (named, profiles.named(named))
@@ -144,7 +141,8 @@ def draft(
     if request.key is not None and profile.conflict_of("procedural") == "accumulate":
         raise refused("key", f"the profile {name} keeps all procedures side by side, so none has one")
     _check_numbers(request)
-    check_clean(name, profile, key=request.key, speaker=request.speaker)
+    if request.key is not None or request.speaker is not None:
+        check_clean(name, profile, key=request.key, speaker=request.speaker)
     user_id = owner_of(principal, request.user_id, name, profile)
     cleaned = _Cleaner(name, profile)
     text = cleaned.clean("text", request.text, MAX_TEXT_CHARACTERS, possible)
@@ -286,8 +284,9 @@ def vector_in(payload: dict[str, Any]) -> Vector | None:
 
 def normal(text: str) -> str:
     """How texts are compared: without regard to case, width, space and signs that are not seen."""
-    text = _CONTROL.sub("", text)
-    if not text.isascii():
+    # Nearly all are printable ASCII, which has no such signs.
+    if not (text.isascii() and text.isprintable()):
+        text = _CONTROL.sub("", text)
         seen = "".join(filter(_is_seen, unicodedata.normalize("NFKC", text)))
         # A letter and its accent are one again where something stood between them.
         text = unicodedata.normalize("NFKC", seen)
@@ -299,9 +298,9 @@ def _is_seen(sign: str) -> bool:
     return unicodedata.category(sign) != "Cf"
 
 
-def _hash_of(text: str, *ids: str) -> str:
+def _hash_of(text: str, ids: Sequence[str]) -> str:
     """Of the text as it is compared, and of ids as they are."""
-    return hashlib.sha256(BETWEEN.join((normal(text), *ids)).encode()).hexdigest()
+    return hashlib.sha256(BETWEEN.join([normal(text), *ids]).encode()).hexdigest()
 
 
 def _keys(drafted: Draft) -> tuple[str | None, str | None]:
@@ -331,13 +330,15 @@ def body_hash(drafted: Draft) -> str:
     """By which texts, and facts that accumulate, are known for the same."""
     request, fact = drafted.request, drafted.fact
     if drafted.changed:
-        return _hash_of(drafted.text, str(drafted.event_id))
-    within = (request.world_id_context or "", request.subject_id or "")
-    spoken = (f"speaker:{request.speaker}",) if request.speaker else ()
-    stated: tuple[str, ...] = ()
+        return _hash_of(drafted.text, [str(drafted.event_id)])
+    ids: list[str] = []
+    if request.world_id_context or request.subject_id:
+        ids += [request.world_id_context or "", request.subject_id or ""]
+    if request.speaker:
+        ids.append(f"speaker:{request.speaker}")
     if fact is not None and drafted.profile.conflict_of(request.kind) == "accumulate":
-        stated = ("fact:", normal(fact.subject), normal(fact.predicate), normal(fact.object))
-    return _hash_of(drafted.text, *(within if any(within) else ()), *spoken, *stated)
+        ids += ["fact:", normal(fact.subject), normal(fact.predicate), normal(fact.object)]
+    return _hash_of(drafted.text, ids)
 
 
 def _sources(drafted: Draft, found: dict[UUID, bool], origins: Mapping[UUID, UUID]) -> list[dict[str, str | int]]:
