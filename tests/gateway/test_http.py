@@ -57,6 +57,16 @@ def test_nothing_is_asked_in_a_thread_at_every_request() -> None:
         assert inspect.iscoroutinefunction(called), called
 
 
+@pytest.mark.parametrize("sent", ["%F0%9F", "a%ff", "%C3%28&limit=5"])
+def test_a_parameter_that_is_not_valid_unicode_is_refused_by_its_name(admin: httpx.Client, sent: str) -> None:
+    for path in ("/v1/memories?agent=", "/v1/events?limit=1&session_id="):
+        answer = admin.get(f"{path}{sent}")
+        assert answer.status_code == 422, answer.text
+        name = path.rpartition("?")[2].rpartition("&")[2].removesuffix("=")
+        assert answer.json()["errors"] == [{"field": name, "message": "is not valid Unicode"}]
+    assert admin.get("/v1/memories?agent=%F0%9F%8D%B5%20a+b").json()["memories"] == []
+
+
 def test_failures_are_problem_documents(admin: httpx.Client) -> None:
     for answer, status, code in (
         (admin.get("/nothing"), 404, "not_found"),

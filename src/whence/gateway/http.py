@@ -130,6 +130,11 @@ async def only_known_parameters(connection: ASGIConnection[Any, Any, Any, Any], 
     """
     if not connection.query_params:
         return
+    if b"%" in connection.scope["query_string"]:
+        # Litestar takes what is not valid for something else.
+        for each in connection.scope["query_string"].split(b"&"):
+            name, _, value = each.decode("ascii", "replace").partition("=")
+            _decoded(name, value)
     known = {_name_in_query(field) for field in handler.parsed_fn_signature.parameters.values()}
     for name in connection.query_params:
         if name not in known or name in ("request", "app", "registry", *connection.path_params):
@@ -156,6 +161,7 @@ def decoded_names(app: ASGIApp) -> ASGIApp:
 
 
 def _decoded(name: str, value: str) -> str:
+    """`name` is told, as it was sent, where the value is refused."""
     try:
         return unquote(value, errors="strict")
     except UnicodeDecodeError:
