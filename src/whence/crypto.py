@@ -234,21 +234,24 @@ class SubjectKey:
 
 
 class Sealing:
-    """A payload that is sealed once, when it is needed."""
+    """A payload that is sealed once, when it is needed, and not held in clear any longer."""
 
-    __slots__ = ("_canonical", "_done", "_place", "_plaintext", "key", "size")
+    __slots__ = ("_done", "_given", "key", "size")
 
     def __init__(self, key: SubjectKey, place: bytes, plaintext: bytes, canonical: bytes) -> None:
         self.key = key
         self.size = len(plaintext)
-        self._place = place
-        self._plaintext = plaintext
-        self._canonical = canonical
+        self._given = (place, plaintext, canonical)
         self._done: SealedPayload | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._done is not None
 
     def done(self) -> SealedPayload:
         if self._done is None:
-            self._done = self.key.seal(self._place, self._plaintext, self._canonical)
+            self._done = self.key.seal(*self._given)
+            self._given = (b"", b"", b"")
         return self._done
 
 

@@ -18,9 +18,16 @@ from whence.crypto import SealedPayload, Sealing, SubjectKey
 from whence.db import Database, Scope
 from whence.db.trip import Said
 from whence.errors import NotFound, Overloaded, Unavailable
-from whence.ledger import SEALED_LATE_BYTES, coalesce
+from whence.ledger import coalesce
 from whence.ledger.append import Entry
-from whence.ledger.coalesce import ENCODED_WAITERS, HALVED_EFFECTS, LARGE_BATCH_EVENTS, TAKEN_EARLY, Coalescer
+from whence.ledger.coalesce import (
+    EARLY_BYTES,
+    EARLY_EVENTS,
+    ENCODED_WAITERS,
+    HALVED_EFFECTS,
+    LARGE_BATCH_EVENTS,
+    Coalescer,
+)
 from whence.ledger.effects import OwnEvent
 from whence.ledger.payloads import subject_of
 from whence.wire import Remember
@@ -37,12 +44,10 @@ async def test_appends_that_arrive_together_share_commits(app: App, workspace: W
     assert commits(app) - before <= 10
 
 
-@pytest.mark.parametrize("ends_stalled", [True, False])
-@pytest.mark.parametrize("count", [1, TAKEN_EARLY, TAKEN_EARLY + 1])
+@pytest.mark.parametrize("count", [1, EARLY_EVENTS, EARLY_EVENTS + 1])
 async def test_few_events_get_their_positions_before_they_are_encoded_and_sealed(
-    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, count: int, ends_stalled: bool
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Only where the database would end a trip whose rest does not come."""
     one_trip, order = app.database.one_trip, list[str]()
     seal = SubjectKey.seal
 
@@ -61,39 +66,77 @@ async def test_few_events_get_their_positions_before_they_are_encoded_and_sealed
     await app.ledger.append(workspace.admin, [event({})])
     monkeypatch.setattr(SubjectKey, "seal", sealed)
     monkeypatch.setattr(app.database, "one_trip", noted)
-    monkeypatch.setattr(app.database, "ends_stalled_trips", ends_stalled)
     outcomes = await app.ledger.append(workspace.admin, [event({"n": n}) for n in range(count)])
     assert [outcome.position for outcome in outcomes] == list(range(2, count + 2))
     kept = "append_sealed_one" if count == 1 else "append_sealed_alike"
-    if count > TAKEN_EARLY:
+    if count > EARLY_EVENTS:
         assert order == [*["sealed"] * count, "sent", "take_positions", kept]
-    elif ends_stalled:
-        assert order == ["take_positions", "sent", *["sealed"] * count, kept]
     else:
-        assert order == ["sent", *["sealed"] * count, "take_positions", kept]
+        assert order == ["take_positions", "sent", *["sealed"] * count, kept]
 
 
-async def test_what_waits_while_others_are_stored_is_sealed_at_once_and_what_is_large_before_it_waits(
-    app: App, workspace: Workspace
+async def test_payloads_that_are_large_together_are_sealed_and_encoded_before_positions_are_taken(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, done = list[str](), Sealing.done
+
+    def sealed(sealing: Sealing) -> SealedPayload:
+        order.append("sealed")
+        return done(sealing)
+
+    monkeypatch.setattr(Sealing, "done", sealed)
+    one_trip = app.database.one_trip
+
+    async def noted(scope: Scope, statements: Iterable[Said | None]) -> list[PGresult]:
+        def each() -> Iterator[Said | None]:
+            for said in statements:
+                order.append("sent" if said is None else said[0].name.decode().removeprefix("whence_"))
+                yield said
+
+        return await one_trip(scope, each())
+
+    monkeypatch.setattr(app.database, "one_trip", noted)
+    large = "x" * (EARLY_BYTES // 2)
+    await app.ledger.append(workspace.admin, [event(large), event(large)])
+    assert order.index("sealed") < order.index("sent") < order.index("take_positions")
+    order.clear()
+    await app.ledger.append(workspace.admin, [event(large), event("small")])
+    assert order.index("take_positions") < order.index("sent") < order.index("sealed")
+
+
+async def test_what_waits_while_others_are_stored_is_sealed_at_once(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = (await app.ledger.keys.ensure(workspace.workspace_id, {""}))[""]
-    coalescer, entries = app.ledger._coalescer, list[Entry]()
-    for _ in range(2):
-        entry = Entry(event(), key.sealing(b"", b"{}", b"{}"))
-        storing = asyncio.create_task(coalescer.store(workspace.workspace_id, [entry]))
-        await asyncio.sleep(0)
-        entries.append(entry)
-        if len(entries) == 1:
-            first = storing
-            while not coalescer._lanes[workspace.workspace_id].busy:
-                await asyncio.sleep(0)
-    assert entries[1].payload is not None
-    assert entries[1].payload._done is not None
-    await asyncio.gather(first, storing)
-    small, large = await app.ledger._prepare(workspace.admin, [event("x"), event("x" * SEALED_LATE_BYTES)], few=True)
-    assert isinstance(small, Entry)
-    assert isinstance(large, Entry)
-    assert [entry.payload and entry.payload._done is not None for entry in (small, large)] == [False, True]
+    one_trip, is_under_way, may_go = app.database.one_trip, asyncio.Event(), asyncio.Event()
+
+    async def held(*arguments: Any) -> list[PGresult]:
+        is_under_way.set()
+        await may_go.wait()
+        return await one_trip(*arguments)
+
+    monkeypatch.setattr(app.database, "one_trip", held)
+    first, second = (Entry(event(), key.sealing(b"", b"{}", b"{}")) for _ in range(2))
+    storing = [asyncio.create_task(app.ledger._coalescer.store(workspace.workspace_id, [first]))]
+    await is_under_way.wait()
+    storing.append(asyncio.create_task(app.ledger._coalescer.store(workspace.workspace_id, [second])))
+    await asyncio.sleep(0)
+    assert [entry.payload and entry.payload.is_done for entry in (first, second)] == [False, True]
+    may_go.set()
+    assert [outcome.status for [outcome] in await asyncio.gather(*storing)] == ["accepted"] * 2
+
+
+async def test_a_queue_that_is_full_by_bytes_refuses_more(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await app.ledger.keys.ensure(workspace.workspace_id, {""})
+    monkeypatch.setattr(coalesce, "MAX_QUEUED_BYTES", 50_000)
+    results = await asyncio.gather(
+        *(app.ledger.append(workspace.admin, [event("x" * 1_000)]) for _ in range(120)), return_exceptions=True
+    )
+    refused = [r for r in results if isinstance(r, Overloaded)]
+    assert 0 < len(refused) <= 120 - 40
+    assert await app.ledger.heads.read(workspace.workspace_id) == 120 - len(refused)
 
 
 async def test_an_append_waits_for_at_most_two_commits(app: App, workspace: Workspace) -> None:

@@ -10,7 +10,7 @@ import pytest
 from conftest import Workspace
 from samples import event
 from whence.app import App
-from whence.crypto import LocalKeyProvider, Shredded, SubjectKey, Wrapped, commit
+from whence.crypto import LocalKeyProvider, Shredded, ShreddedKey, SubjectKey, Wrapped, commit
 from whence.db import Scope
 from whence.errors import NotFound, SetupError
 from whence.ledger import MAX_JOINED_BYTES, _place
@@ -60,6 +60,18 @@ async def test_a_payload_moved_to_another_event_does_not_open(app: App, workspac
     sealed = keys[""].seal(_place(workspace.workspace_id, one.event_id), b"{}", b"{}")
     with pytest.raises(SetupError, match="does not decrypt"):
         keys[""].open(_place(workspace.workspace_id, two.event_id), sealed.ciphertext)
+
+
+def test_what_is_sealed_later_is_not_kept_in_clear_and_a_shredded_key_says_so_at_once() -> None:
+    key = SubjectKey(uuid4(), SubjectKey.generate())
+    sealing = key.sealing(b"place", b"secret", b"secret")
+    assert not sealing.is_done
+    sealed = sealing.done()
+    assert sealing.done() is sealed
+    assert key.open(b"place", sealed.ciphertext) == b"secret"
+    assert b"secret" not in b"".join(sealing._given)
+    with pytest.raises(SetupError, match="erased after this backup"):
+        ShreddedKey(uuid4()).sealing(b"place", b"secret", b"secret")
 
 
 async def test_an_auditor_with_the_salt_can_check_the_commitment(app: App, workspace: Workspace) -> None:

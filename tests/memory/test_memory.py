@@ -208,7 +208,7 @@ def test_vectors_that_are_given_together_are_what_each_is_by_itself() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("scale", [1e-300, 1e-180, 1e160, 1e300])
+@pytest.mark.parametrize("scale", [1e-323, 1e-320, 1e-300, 1e-180, 1e-161, 1e160, 1e300])
 def test_vectors_of_very_large_and_very_small_numbers_point_somewhere_too(scale: float) -> None:
     given = (3.0 * scale, 4.0 * scale)
     assert unit_given(given).tolist() == unit_given((3.0, 4.0)).tolist()

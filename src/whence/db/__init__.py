@@ -28,10 +28,9 @@ WORKER_ROLE: Final = "whence_worker"
 POOL_MAX_CONNECTIONS = 16
 TRIP_MAX_CONNECTIONS = 8
 POOL_WAIT_SECONDS = 10.0
-TRIPS_END_SINCE_VERSION = 170_000
-"""Of Postgres, which has `transaction_timeout` from then on."""
-TRIP_SECONDS = 70
-"""Longer than a statement of it may take, which is told as such."""
+STALLED_SECONDS = 2.0
+"""Between two parts of a trip, which this process sends one right after the other. If it is stopped there, and not
+killed, others wait so long for what the trip has locked."""
 
 # That a connection is closed is no news: it was given up in the middle of an answer, or the server has ended, which
 # whoever asks is told.
@@ -85,13 +84,10 @@ class Database:
     ) -> None:
         self._revive = revive
         self._reviving: asyncio.Task[None] | None = None
-        self.ends_stalled_trips = False
-        """Whether the database ends a trip of which the rest does not come. Without that a process that is stopped, and
-        not killed, would keep its locks for as long. Known when there was a first trip."""
         self._pool = _pool(conninfo, 2, max_connections, 0, _become_app)
         # Apart, because psycopg drops all prepared statements of a connection whose own ones must go.
         trips = min(max_connections, TRIP_MAX_CONNECTIONS)
-        self._trips = _pool(conninfo, 1, trips, None, self._become_app_for_trips)
+        self._trips = _pool(conninfo, 1, trips, None, _become_app_for_trips)
         self._kept: Tx | None = None
         """Of those, one that waits for the next trip: a workspace has one trip at a time, a backend that has just made
         one is quicker at the next, and to give it back and ask for it again takes longer than to send the trip."""
@@ -154,13 +150,6 @@ class Database:
             else:
                 await self._trips.putconn(conn)
             return made
-
-    async def _become_app_for_trips(self, conn: Tx) -> None:
-        await _become_app(conn)
-        if conn.info.server_version >= TRIPS_END_SINCE_VERSION:
-            # What is between two statements of a trip is not idle to Postgres.
-            await conn.execute(sql.SQL("SET transaction_timeout = {}").format(f"{TRIP_SECONDS}s"))
-            self.ends_stalled_trips = True
 
     async def _for_a_trip(self) -> Tx:
         conn, self._kept = self._kept, None
@@ -290,6 +279,12 @@ async def _become_app(conn: Tx) -> None:
     # Statements are few and written so that one plan fits all values; planning anew costs more than most take to run.
     await conn.execute("SET plan_cache_mode = force_generic_plan")
     await conn.execute("SET idle_in_transaction_session_timeout = '60s'")
+
+
+async def _become_app_for_trips(conn: Tx) -> None:
+    await _become_app(conn)
+    stalled = sql.Literal(f"{STALLED_SECONDS}s")
+    await conn.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(stalled))
 
 
 @contextmanager

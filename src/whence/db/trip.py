@@ -57,7 +57,8 @@ async def one_trip(
 
     `begin` is prepared and `who` is not: there are too many users, and nothing here is to remember one. None among the
     statements says that the next takes a while to make: those before it are sent, and the database works on them
-    meanwhile. Raises the first error; the transaction is then the caller's to roll back.
+    meanwhile. It takes the transaction to be idle from then on, and ends it in time if the rest does not come. Raises
+    the first error; the transaction is then the caller's to roll back.
     """
     line = _lines.get(conn) or _Line(conn)
     sending = _Sending(line, conn.pgconn)
@@ -66,16 +67,19 @@ async def one_trip(
         sending.keep(command)
     for command in (*begin, *who):
         sending.say(command)
+    syncs = 1
     for each in statements:
         if each is None:
+            conn.pgconn.pipeline_sync()
             conn.pgconn.flush()
+            syncs += 1
             continue
         statement, values = each
         sending.prepare(statement)
         sending.run(statement, values)
     sending.say(_COMMIT)
     conn.pgconn.pipeline_sync()
-    results = await line.results()
+    results = await line.results(syncs)
     conn.pgconn.exit_pipeline_mode()
     sending.learn(results)
     for result in results:
@@ -159,18 +163,20 @@ class _Line:
         self._poll.register(self._socket, select.POLLIN)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._read: list[pq.abc.PGresult] = []
+        self._syncs = 0
+        """Those that are still to come back."""
         self._ended: asyncio.Future[None] | None = None
         _lines[conn] = self
         self.close = finalize(conn, self._close)
         """Does it once, at the latest when the connection is gone."""
 
-    async def results(self) -> list[pq.abc.PGresult]:
-        """Everything that comes back, up to the end of the pipeline."""
+    async def results(self, syncs: int) -> list[pq.abc.PGresult]:
+        """Everything that comes back, up to the last of so many syncs."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             loop.add_reader(self._socket, self._readable)
             self._loop = loop
-        self._read, self._ended = [], loop.create_future()
+        self._read, self._syncs, self._ended = [], syncs, loop.create_future()
         unsent = 0
         try:
             unsent = self._pgconn.flush()
@@ -224,9 +230,12 @@ class _Line:
             if result is None:
                 # The end of one statement's results; the next one's follow.
                 continue
-            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+            if result.status != pq.ExecStatus.PIPELINE_SYNC:
+                self._read.append(result)
+                continue
+            self._syncs -= 1
+            if self._syncs == 0:
                 return True
-            self._read.append(result)
         return False
 
     def _unwatch(self) -> None:

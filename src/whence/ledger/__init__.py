@@ -20,7 +20,7 @@ from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.ledger.append import Block, Entry, Outcome, Status, append, append_fresh, lock_head
 from whence.ledger.behind import Behind
-from whence.ledger.coalesce import SLICE_EVENTS, TAKEN_EARLY, Coalescer, Parts
+from whence.ledger.coalesce import EARLY_BYTES, EARLY_EVENTS, SLICE_EVENTS, Coalescer, Parts
 from whence.ledger.effects import OwnEvent
 from whence.ledger.events import problems
 from whence.ledger.heads import Heads, head_of
@@ -33,9 +33,6 @@ MAX_PAGE_EVENTS = 1_000
 MAX_JOINED_CONTENTS = 1_000
 MAX_JOINED_BYTES = 8 << 20
 SLICE_BYTES = 1 << 20
-SEALED_LATE_BYTES = 16 << 10
-"""Of a payload that may be sealed while the database begins. A larger one takes a while, in which others may wait for
-positions."""
 MAX_CONTENT_BYTES = 32 << 20
 
 _SQL = load("whence.ledger")
@@ -124,7 +121,7 @@ class Ledger:
         """Stores each event that is sound and new; says after the commit what became of every one, in order."""
         ready: list[Entry | list[FieldError]] = []
         for part in _slices(events):
-            ready += await self._prepare(principal, part, len(events) <= TAKEN_EARLY)
+            ready += await self._prepare(principal, part, len(events) <= EARLY_EVENTS)
             if len(ready) < len(events):
                 # A large batch must not hold up everybody else's small append.
                 await asyncio.sleep(0)
@@ -195,7 +192,7 @@ class Ledger:
 
     async def _own_entries(self, workspace_id: str, events: Sequence[OwnEvent]) -> list[Entry]:
         keys = await self.keys.ensure(workspace_id, {subject_of(own.event) for own in events})
-        few = len(events) <= TAKEN_EARLY
+        few = len(events) <= EARLY_EVENTS
         return [_entry(workspace_id, own.event, keys[subject_of(own.event)], own.payload, few, own) for own in events]
 
     def count(self, status: Status, count: int) -> None:
@@ -210,8 +207,8 @@ class Ledger:
     async def _prepare(
         self, principal: Principal, events: Sequence[Event], few: bool
     ) -> list[Entry | list[FieldError]]:
-        """Each event checked, stamped and sealed, or what is wrong with it. What are `few` is sealed when its turn
-        comes, if it is small."""
+        """Each event checked, stamped and sealed, or what is wrong with it. Where there are `few`, small payloads are
+        sealed later, when it costs no time."""
         now = self._clock()
         checked = [_checked(principal, event, now) for event in events]
         subjects = {subject_of(item) for item in checked if isinstance(item, Event) and item.payload is not UNSET}
@@ -383,7 +380,7 @@ def _entry(
     """Raises what `canonical` raises where the payload cannot be read."""
     form = payload if own is not None and own.is_canonical else canonical(payload)
     sealing = key.sealing(_place(workspace_id, event.event_id), payload, form)
-    if not few or len(payload) > SEALED_LATE_BYTES:
+    if not few or len(payload) > EARLY_BYTES:
         sealing.done()
     return Entry(event, sealing, None if own is None else own.effect)
 

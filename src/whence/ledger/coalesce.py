@@ -33,9 +33,10 @@ HALVED_WAITERS = 32
 HALVED_EFFECTS = 6
 """The same of events that do something, such as memories: to make one ready takes about as long as to store it, and to
 make others ready meanwhile is worth a commit more."""
-TAKEN_EARLY = 8
-"""So many events, or fewer, are given their positions while they are encoded. From then on other processes that append
-to the workspace wait, and to encode many takes a while."""
+EARLY_EVENTS = 8
+EARLY_BYTES = 16 << 10
+"""So many events, or fewer, with so much payload together are given their positions while they are sealed and encoded.
+From then on other processes that append to the workspace wait, and for more it takes a while."""
 ENCODED_WAITERS = 64
 """So many small appends are encoded together as soon as they wait, while the database is busy with others."""
 GROUP_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, MAX_QUEUED_EVENTS)
@@ -123,6 +124,11 @@ class _Lane:
     def put(self, waiting: _Waiting) -> None:
         self.queued_events += len(waiting.entries)
         self.queued_bytes += waiting.size
+        if self.busy or not _is_early(self.queued_events, self.queued_bytes):
+            # While the database is busy with others, or before others have their turn here; else while it begins.
+            for entry in waiting.entries:
+                if entry.payload is not None:
+                    entry.payload.done()
         if waiting.block or waiting.parts:
             self.large.append(waiting)
             return
@@ -190,7 +196,7 @@ class Coalescer:
             nothing: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
             nothing.set_result([])
             return nothing
-        size = sum(entry.payload.size for entry in entries if entry.payload is not None)
+        size = _bytes_of(entries)
         block = await _encode_in_slices(entries) if len(entries) >= LARGE_BATCH_EVENTS else None
         lane = self._lanes.get(workspace_id)
         if lane is None:
@@ -201,11 +207,6 @@ class Coalescer:
                 raise Overloaded("too many events are waiting to be stored; try again in a second")
         if parts is not None:
             parts.is_let_in = True
-        if lane.busy:
-            # Now, while the database is; else while it begins.
-            for entry in entries:
-                if entry.payload is not None:
-                    entry.payload.done()
         waiting = _Waiting(entries, size, asyncio.get_running_loop().create_future(), block, parts)
         lane.put(waiting)
         if lane.worker is None:
@@ -247,13 +248,9 @@ class Coalescer:
                 return _nobody
             group = group._replace(waiting=group.waiting[:-1])
         entries = [entry for waiting in group.waiting for entry in waiting.entries]
-
-        def encode() -> Block:
-            self._group_sizes.observe(len(entries))
-            return group.block(entries) or Block.of(entries)
-
+        self._group_sizes.observe(len(entries))
         try:
-            outcomes = await self._store(workspace_id, entries, encode)
+            outcomes = await self._store(workspace_id, entries, lambda: group.block(entries) or Block.of(entries))
         except BaseException as error:
             for waiting in group.waiting:
                 waiting.fail(_as_answer(error))
@@ -279,12 +276,12 @@ class Coalescer:
     ) -> list[Outcome]:
         """As if none was stored before, which is nearly always so; else with a look at each; else in halves.
 
-        `encode` is called while the database begins; without it the entries are encoded before, because a connection
-        is lost where one of them cannot be.
+        `encode` is called while the database begins, or has given the positions; without it the entries are encoded
+        before, because a connection is lost where one of them cannot be.
         """
         try:
             try:
-                return await self._store_fresh(workspace_id, len(entries), encode or _done(Block.of(entries)))
+                return await self._store_fresh(workspace_id, entries, encode or _done(Block.of(entries)))
             except (psycopg.errors.UniqueViolation, Unavailable):
                 # Some are stored already, or the connection was lost and they may be.
                 async with self._database.transaction(Scope(workspace_id)) as tx:
@@ -300,13 +297,15 @@ class Coalescer:
             *await self._store(workspace_id, entries[middle:]),
         ]
 
-    async def _store_fresh(self, workspace_id: str, count: int, encode: Callable[[], Block]) -> list[Outcome]:
-        positions = positions_for(workspace_id, count)
+    async def _store_fresh(
+        self, workspace_id: str, entries: Sequence[Entry], encode: Callable[[], Block]
+    ) -> list[Outcome]:
+        positions = positions_for(workspace_id, len(entries))
+        is_early = _is_early(len(entries), _bytes_of(entries))
         blocks: list[Block] = []
 
         def statements() -> Iterator[Said | None]:
             # The database does the first of it while the events are encoded here.
-            is_early = count <= TAKEN_EARLY and self._database.ends_stalled_trips
             if is_early:
                 yield positions
             yield None
@@ -325,7 +324,15 @@ class Coalescer:
             rows = await self._database.one_trip(scope, [positions, *again])
         head = head_in(rows, workspace_id)
         came_of = came_of_trip(rows[1]) if len(rows) > 1 else {}
-        return [accepted(position, head, came_of) for position in range(head + 1, head + count + 1)]
+        return [accepted(position, head, came_of) for position in range(head + 1, head + len(entries) + 1)]
+
+
+def _is_early(events: int, payload_bytes: int) -> bool:
+    return events <= EARLY_EVENTS and payload_bytes <= EARLY_BYTES
+
+
+def _bytes_of(entries: Sequence[Entry]) -> int:
+    return sum(entry.payload.size for entry in entries if entry.payload is not None)
 
 
 def _done(block: Block) -> Callable[[], Block]:

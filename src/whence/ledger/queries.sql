@@ -93,7 +93,7 @@ WITH {head}, {sealed}, embedded AS (
 {store_events};
 
 -- name: apply_effects
--- Follows `append` in its transaction. What the documents say is done; a row for each that is not simply stored.
+-- Follows the events in their transaction. What the documents say is done; a row for each that is not simply stored.
 SELECT whence.memory_apply(
     %(workspace_id)s, %(base)s::bigint, %(count)s::bigint, %(recorded_at)s::timestamptz, %(documents)s::jsonb,
     %(vectors)b::halfvec[], %(in_order)b::boolean

@@ -46,6 +46,10 @@ GIVEN_EMBEDDER: Final = "given"
 BETWEEN: Final = "\x1f"
 """Stands between a subject and a predicate in a key; neither can have it."""
 
+_LEAST: Final = 1e-140
+_MOST: Final = 1e140
+"""Of lengths whose squares have all their digits."""
+
 _KEPT: Final = np.dtype(">f2")
 """How the components of a vector are kept and travel."""
 
@@ -53,7 +57,14 @@ Unit = npt.NDArray[np.float16]
 """A vector of length one."""
 
 _NAMES: Final = (
-    *("agent", "user_id", "subject_id", "session_id", "interaction_id", "world_id_context", "key", "speaker"),
+    "agent",
+    "user_id",
+    "subject_id",
+    "session_id",
+    "interaction_id",
+    "world_id_context",
+    "key",
+    "speaker",
 )
 _names_in = attrgetter(*_NAMES)
 
@@ -432,7 +443,7 @@ def units_given(embeddings: Sequence[tuple[float, ...] | None]) -> Sequence[Unit
     vectors = np.frombuffer(b"".join([numbers(*embedding) for embedding in given])).reshape(-1, size)
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    if not (np.isfinite(lengths).all() and lengths.all()):
+    if not ((lengths >= _LEAST) & (lengths <= _MOST)).all():
         return unknown
     return list((vectors / lengths[:, None]).astype(_KEPT))
 
@@ -445,8 +456,8 @@ def unit_given(embedding: tuple[float, ...]) -> Unit:
     vector = np.frombuffer(struct.pack(f"{len(embedding)}d", *embedding))
     # Squares of large numbers and of small ones would be no numbers any more; this takes care of that.
     length = math.hypot(*embedding)
-    if math.isinf(length) and math.isfinite(largest := float(np.abs(vector).max())):
-        # Each is a number, and their length is none.
+    if not _LEAST <= length <= _MOST and 0 < (largest := float(np.abs(vector).max())) < math.inf:
+        # Each is a number, and their length is none, or is rounded to few digits.
         vector = vector / largest
         length = math.hypot(*vector)
     if not math.isfinite(length) or length == 0:
