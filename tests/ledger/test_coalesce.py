@@ -44,16 +44,9 @@ async def test_appends_that_arrive_together_share_commits(app: App, workspace: W
     assert commits(app) - before <= 10
 
 
-@pytest.mark.parametrize("count", [1, EARLY_EVENTS, EARLY_EVENTS + 1])
-async def test_few_events_get_their_positions_before_they_are_encoded_and_sealed(
-    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    one_trip, order = app.database.one_trip, list[str]()
-    seal = SubjectKey.seal
-
-    def sealed(*given: Any) -> SealedPayload:
-        order.append("sealed")
-        return seal(*given)
+def note_trips(app: App, monkeypatch: pytest.MonkeyPatch, order: list[str]) -> None:
+    """What is said in them, and when it is sent."""
+    one_trip = app.database.one_trip
 
     async def noted(scope: Scope, statements: Iterable[Said | None]) -> list[PGresult]:
         def each() -> Iterator[Said | None]:
@@ -63,9 +56,22 @@ async def test_few_events_get_their_positions_before_they_are_encoded_and_sealed
 
         return await one_trip(scope, each())
 
+    monkeypatch.setattr(app.database, "one_trip", noted)
+
+
+@pytest.mark.parametrize("count", [1, EARLY_EVENTS, EARLY_EVENTS + 1])
+async def test_few_events_get_their_positions_before_they_are_encoded_and_sealed(
+    app: App, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    order, seal = list[str](), SubjectKey.seal
+
+    def sealed(*given: Any) -> SealedPayload:
+        order.append("sealed")
+        return seal(*given)
+
     await app.ledger.append(workspace.admin, [event({})])
     monkeypatch.setattr(SubjectKey, "seal", sealed)
-    monkeypatch.setattr(app.database, "one_trip", noted)
+    note_trips(app, monkeypatch, order)
     outcomes = await app.ledger.append(workspace.admin, [event({"n": n}) for n in range(count)])
     assert [outcome.position for outcome in outcomes] == list(range(2, count + 2))
     kept = "append_sealed_one" if count == 1 else "append_sealed_alike"
@@ -85,17 +91,7 @@ async def test_payloads_that_are_large_together_are_sealed_and_encoded_before_po
         return done(sealing)
 
     monkeypatch.setattr(Sealing, "done", sealed)
-    one_trip = app.database.one_trip
-
-    async def noted(scope: Scope, statements: Iterable[Said | None]) -> list[PGresult]:
-        def each() -> Iterator[Said | None]:
-            for said in statements:
-                order.append("sent" if said is None else said[0].name.decode().removeprefix("whence_"))
-                yield said
-
-        return await one_trip(scope, each())
-
-    monkeypatch.setattr(app.database, "one_trip", noted)
+    note_trips(app, monkeypatch, order)
     large = "x" * (EARLY_BYTES // 2)
     await app.ledger.append(workspace.admin, [event(large), event(large)])
     assert order.index("sealed") < order.index("sent") < order.index("take_positions")

@@ -20,7 +20,7 @@ from whence.errors import FieldError, InvalidInput, NotFound, SetupError
 from whence.identity import Principal
 from whence.ledger.append import Block, Entry, Outcome, Status, append, append_fresh, lock_head
 from whence.ledger.behind import Behind
-from whence.ledger.coalesce import EARLY_BYTES, EARLY_EVENTS, SLICE_EVENTS, Coalescer, Parts
+from whence.ledger.coalesce import EARLY_EVENTS, SLICE_EVENTS, Coalescer, Parts
 from whence.ledger.effects import OwnEvent
 from whence.ledger.events import problems
 from whence.ledger.heads import Heads, head_of
@@ -207,8 +207,8 @@ class Ledger:
     async def _prepare(
         self, principal: Principal, events: Sequence[Event], few: bool
     ) -> list[Entry | list[FieldError]]:
-        """Each event checked, stamped and sealed, or what is wrong with it. Where there are `few`, small payloads are
-        sealed later, when it costs no time."""
+        """Each event checked, stamped and sealed, or what is wrong with it. Where there are `few`, payloads are sealed
+        later, when they wait or when it costs no time."""
         now = self._clock()
         checked = [_checked(principal, event, now) for event in events]
         subjects = {subject_of(item) for item in checked if isinstance(item, Event) and item.payload is not UNSET}
@@ -380,7 +380,7 @@ def _entry(
     """Raises what `canonical` raises where the payload cannot be read."""
     form = payload if own is not None and own.is_canonical else canonical(payload)
     sealing = key.sealing(_place(workspace_id, event.event_id), payload, form)
-    if not few or len(payload) > EARLY_BYTES:
+    if not few:
         sealing.done()
     return Entry(event, sealing, None if own is None else own.effect)
 
